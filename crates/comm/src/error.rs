@@ -1,0 +1,33 @@
+//! What can go wrong between ranks.
+
+use std::time::Duration;
+use thiserror::Error;
+
+/// A failed wait.
+#[derive(Clone, Debug, Error)]
+pub enum CommError {
+    /// Another rank failed first.
+    #[error("rank {rank} stopped because rank {culprit} failed: {words}")]
+    Poisoned {
+        /// The rank that stopped.
+        rank: usize,
+        /// The rank that failed.
+        culprit: usize,
+        /// Its words.
+        words: String,
+    },
+    /// A wait that took too long.
+    #[error("rank {rank} waited {} s for {what} from ranks {from:?}\n{report}", waited.as_secs())]
+    TimedOut {
+        /// The rank that waited.
+        rank: usize,
+        /// What it waited for.
+        what: String,
+        /// Whom it waited for.
+        from: Vec<usize>,
+        /// How long it waited.
+        waited: Duration,
+        /// One line for every rank: its operation and its wait.
+        report: String,
+    },
+}

@@ -1,0 +1,183 @@
+//! The rules of a run: every impossible combination, before any work starts.
+
+use crate::{Activation, Arch, NormPlacement, Recompute, Run, ScheduleKind, Settings, SpecError};
+
+type Outcome = Result<(), SpecError>;
+
+/// Checks every rule that needs no file.
+pub(crate) fn check(run: &Run, settings: &Settings) -> Outcome {
+    let rules = Rules { run, settings };
+    rules.model()?;
+    rules.family()?;
+    rules.tensor()?;
+    rules.pipeline()?;
+    rules.batches()?;
+    rules.optimizer()?;
+    rules.data()
+}
+
+struct Rules<'a> {
+    run: &'a Run,
+    settings: &'a Settings,
+}
+
+impl Rules<'_> {
+    fn require(&self, holds: bool, key: &str, problem: impl Into<String>, fix: impl Into<String>) -> Outcome {
+        if holds {
+            return Ok(());
+        }
+        let value = match key {
+            "model.head_dim" => self.run.model.head_dim.to_string(),
+            "model.kv_heads" => self.run.model.kv_heads.to_string(),
+            "model.ffn_hidden" => self.run.model.ffn_hidden.to_string(),
+            "model.activation" => format!("\"{}\"", self.run.model.activation),
+            key => self.settings.get(key).map_or_else(|| "absent".to_string(), |entry| entry.value.to_string()),
+        };
+        let place = match self.settings.source(key) {
+            crate::Source::Default => format!("{} (default)", self.settings.file()),
+            source => source.to_string(),
+        };
+        Err(SpecError::Impossible { place, key: key.to_string(), value, problem: problem.into(), fix: fix.into() })
+    }
+
+    fn divides(&self, key: &str, what: &str, whole: usize, by: usize, fix: &str) -> Outcome {
+        self.require(by > 0 && whole.is_multiple_of(by), key, format!("{whole} is not divisible by {what} = {by}"), fix)
+    }
+
+    fn model(&self) -> Outcome {
+        let m = &self.run.model;
+        if self.settings.source("model.head_dim") == crate::Source::Default {
+            self.divides("model.hidden", "model.heads", m.hidden, m.heads, "change one, or give model.head_dim")?;
+        }
+        self.divides("model.heads", "model.kv_heads", m.heads, m.kv_heads, "each group of query heads needs one pair")?;
+        let limit = 1 << 16;
+        self.require(m.layers < limit, "model.layers", "dropout counters hold 16 bits", "use fewer layers")?;
+        self.require(m.heads < limit, "model.heads", "dropout counters hold 16 bits", "use fewer heads")?;
+        self.require(u32::try_from(m.vocab_size).is_ok(), "model.vocab_size", "tokens are 32 bits", "use fewer entries")
+    }
+
+    /// What a key asks for and this kind of model does not do.
+    fn family(&self) -> Outcome {
+        let m = &self.run.model;
+        self.require(
+            m.arch == Arch::Gpt,
+            "model.arch",
+            "training of this architecture is not built yet",
+            "use \"gpt\"",
+        )?;
+        self.require(m.kv_heads == m.heads, "model.kv_heads", "gpt has no grouped queries", "remove the key")?;
+        self.require(
+            m.heads * m.head_dim == m.hidden,
+            "model.head_dim",
+            "gpt has heads * head_dim = hidden",
+            "remove the key",
+        )?;
+        self.require(m.norm == NormPlacement::Pre, "model.norm", "gpt norms stand before the layer", "use \"pre\"")?;
+        let gelu = matches!(m.activation, Activation::GeluTanh | Activation::Gelu);
+        self.require(gelu, "model.activation", "gpt has one MLP input", "use \"gelu_tanh\" or \"gelu\"")?;
+        self.require(m.rope.is_none(), "model.rope.theta", "gpt has learned positions", "remove the key")?;
+        self.require(m.token_types == 0, "model.token_types", "gpt has no token types", "remove the key")
+    }
+
+    fn tensor(&self) -> Outcome {
+        let (m, t) = (&self.run.model, self.run.layout.tensor);
+        let fix = "choose a tensor size that divides heads and ffn_hidden";
+        self.divides("model.heads", "layout.tensor", m.heads, t, fix)?;
+        self.divides("model.ffn_hidden", "layout.tensor", m.ffn_hidden, t, fix)
+    }
+
+    fn pipeline(&self) -> Outcome {
+        let (m, l) = (&self.run.model, &self.run.layout);
+        let interleaved = l.schedule == ScheduleKind::Interleaved;
+        self.require(
+            l.chunks == 1 || interleaved,
+            "layout.chunks",
+            format!("schedule \"{}\" runs one chunk a rank", l.schedule),
+            "set layout.schedule = \"interleaved\" or layout.chunks = 1",
+        )?;
+        self.require(
+            l.chunks == 1 || l.pipeline > 1,
+            "layout.chunks",
+            "interleaving needs a pipeline of 2 or more",
+            "set layout.chunks = 1 or raise layout.pipeline",
+        )?;
+        let stages = "layout.pipeline * layout.chunks";
+        self.divides("model.layers", stages, m.layers, l.stages(), "every stage holds the same number of layers")?;
+        let per_stage = m.layers / l.stages();
+        let Recompute::Every(every) = l.recompute else {
+            return self.require(
+                l.recompute == Recompute::None,
+                "layout.recompute",
+                "attention is never stored whole here, so there is nothing to select",
+                "use \"none\" or \"full\"",
+            );
+        };
+        let fix = "choose a divisor of the layers on a stage";
+        let key = if every == 1 { "layout.recompute" } else { "layout.recompute.every" };
+        self.divides(key, "layout.recompute.every", per_stage, every, fix)
+    }
+
+    fn batches(&self) -> Outcome {
+        let (l, batching) = (&self.run.layout, &self.run.train.batching);
+        if let Some(ramp) = batching.ramp_up {
+            let key = "train.ramp_up.start";
+            let below = ramp.start <= batching.global;
+            self.require(below, key, "starts above train.global_batch", "start below it")?;
+            let growth = batching.global - ramp.start;
+            let fix = "let the growth end at train.global_batch";
+            self.divides("train.global_batch", "growth by train.ramp_up.increment", growth, ramp.increment, fix)?;
+            let given = self.run.data.batches.is_some();
+            self.require(!given, key, "given batches have their own sizes", "remove train.ramp_up")?;
+        }
+        if self.run.data.batches.is_some() {
+            return Ok(()); // their sizes are known once the file is read: check_batch
+        }
+        let key = if batching.ramp_up.is_some() { "train.ramp_up.start" } else { "train.global_batch" };
+        batching.sizes().into_iter().try_for_each(|size| self.batch(key, size, l.schedule))
+    }
+
+    fn batch(&self, key: &str, size: usize, schedule: ScheduleKind) -> Outcome {
+        let (l, micro) = (&self.run.layout, self.run.train.batching.micro);
+        let step = micro * l.data;
+        let product = "train.micro_batch * layout.data";
+        self.divides(key, product, size, step, "change the batch, train.micro_batch or layout.data")?;
+        if schedule != ScheduleKind::Interleaved || l.pipeline == 1 {
+            return Ok(());
+        }
+        let fix = "interleaving advances in groups of layout.pipeline microbatches";
+        let microbatches = size / step;
+        let fits = microbatches.is_multiple_of(l.pipeline);
+        let problem = format!("{microbatches} microbatches are not divisible by layout.pipeline = {}", l.pipeline);
+        self.require(fits, key, problem, fix)
+    }
+
+    fn optimizer(&self) -> Outcome {
+        let o = &self.run.train.optimizer;
+        let key = "train.optimizer.min_lr";
+        self.require(o.min_lr <= o.lr || o.decay == crate::Decay::Constant, key, "above lr", "lower it or raise lr")?;
+        self.require(o.beta1 < 1.0, "train.optimizer.beta1", "must be below 1", "use 0.9")?;
+        self.require(o.beta2 < 1.0, "train.optimizer.beta2", "must be below 1", "use 0.95")
+    }
+
+    fn data(&self) -> Outcome {
+        let data = &self.run.data;
+        let some = !data.train.is_empty() || data.batches.is_some();
+        self.require(
+            some,
+            "data.train",
+            "there is nothing to train on",
+            "name a corpus made by `henge data prepare`, as in train = [\"corpora/books\"]",
+        )?;
+        let both = !data.train.is_empty() && data.batches.is_some();
+        self.require(!both, "data.batches", "replaces data.train", "remove one of the two")?;
+        let eval = self.run.train.eval_every > 0 && data.batches.is_some() && data.valid.is_empty();
+        self.require(!eval, "train.eval_every", "given batches have no validation share", "set data.valid or 0")
+    }
+}
+
+impl Run {
+    /// Checks the size of one given batch, `sequences` long, against the layout.
+    pub fn check_batch(&self, sequences: usize) -> Result<(), SpecError> {
+        Rules { run: self, settings: self.settings() }.batch("data.batches", sequences, self.layout.schedule)
+    }
+}

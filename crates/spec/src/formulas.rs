@@ -1,0 +1,1 @@
+//! Parameters, FLOP and bytes in closed form.

@@ -1,0 +1,241 @@
+//! The logical tensors of a model: unpadded, unfused, the same for every layout.
+
+use crate::{Arch, Model};
+
+/// How tensor parallelism splits a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Every rank holds the whole.
+    Whole,
+    /// Equal blocks of rows (column-parallel linear: `[out, in]` split over out).
+    Rows,
+    /// Equal blocks of columns (row-parallel linear: split over in).
+    Columns,
+    /// Rows by [`Model::vocab_range`].
+    Vocabulary,
+}
+
+/// Initial values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// Independent normals of mean 0 and this standard deviation.
+    Normal(f64),
+    /// All ones.
+    Ones,
+    /// All zeros.
+    Zeros,
+}
+
+/// Where a parameter lives along the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Before the first layer.
+    Embedding,
+    /// In a layer, by global index.
+    Layer(usize),
+    /// After the last layer.
+    Head,
+}
+
+/// Where a parameter stands in a Hugging Face folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HfSource {
+    /// Name of the tensor there.
+    pub name: String,
+    /// Whether it is stored `[in, out]` (GPT-2's Conv1D).
+    pub transposed: bool,
+    /// First output row of this parameter in the stored tensor, and the stored tensor's
+    /// number of output rows, where several are fused.
+    pub fused: Option<(usize, usize)>,
+}
+
+/// A logical tensor of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Henge's name, also the name in checkpoints.
+    pub name: String,
+    /// Global, unpadded shape: `[out, in]` or `[channels]`.
+    pub shape: Vec<usize>,
+    /// How tensor parallelism splits it.
+    pub split: Split,
+    /// Whether weight decay applies: matrices only.
+    pub decay: bool,
+    /// Initial values.
+    pub init: Init,
+    /// Place along the pipeline.
+    pub home: Home,
+    /// Place in a Hugging Face folder.
+    pub hf: HfSource,
+}
+
+impl Parameter {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows and columns; a vector is one column.
+    pub fn matrix(&self) -> (usize, usize) {
+        (self.shape[0], self.shape.get(1).copied().unwrap_or(1))
+    }
+
+    /// The block `(first row, rows, first column, columns)` that tensor rank `rank` of
+    /// `tensor` holds.
+    pub fn block(&self, model: &Model, rank: usize, tensor: usize) -> (usize, usize, usize, usize) {
+        let (rows, columns) = self.matrix();
+        match self.split {
+            Split::Whole => (0, rows, 0, columns),
+            Split::Rows => (rank * (rows / tensor), rows / tensor, 0, columns),
+            Split::Columns => (0, rows, rank * (columns / tensor), columns / tensor),
+            Split::Vocabulary => {
+                let (start, end) = model.vocab_range(rank, tensor);
+                (start, end - start, 0, columns)
+            }
+        }
+    }
+}
+
+/// Every logical tensor of a decoder, in the order of the forward pass. A tied head has
+/// no tensor of its own.
+///
+/// # Panics
+/// For encoders, which [`crate::Run::resolve`] refuses.
+pub fn parameters(model: &Model) -> Vec<Parameter> {
+    let list = List { model, list: Vec::new() };
+    match model.arch {
+        Arch::Gpt => list.gpt(),
+        Arch::Llama => list.llama(),
+        Arch::Bert => panic!("encoders have no list of parameters yet"),
+    }
+}
+
+struct List<'a> {
+    model: &'a Model,
+    list: Vec<Parameter>,
+}
+
+impl List<'_> {
+    fn gpt(mut self) -> Vec<Parameter> {
+        let m = self.model;
+        self.table("embedding.token", m.vocab_size, Split::Vocabulary, Home::Embedding, "transformer.wte.weight");
+        self.table("embedding.position", m.seq_len, Split::Whole, Home::Embedding, "transformer.wpe.weight");
+        for layer in 0..m.layers {
+            self.gpt_layer(layer);
+        }
+        self.norm("final_norm", Home::Head, "transformer.ln_f");
+        if !m.tie_embeddings {
+            self.table("head", m.vocab_size, Split::Vocabulary, Home::Head, "lm_head.weight");
+        }
+        self.list
+    }
+
+    fn gpt_layer(&mut self, layer: usize) {
+        let m = self.model;
+        let (home, hf) = (Home::Layer(layer), format!("transformer.h.{layer}"));
+        let name = |part: &str| format!("layer.{layer}.{part}");
+        let width = m.heads * m.head_dim;
+        self.norm(&name("norm1"), home, &format!("{hf}.ln_1"));
+        for (place, part) in ["q", "k", "v"].into_iter().enumerate() {
+            let fused = Some((place * width, 3 * width));
+            let linear = Linear { out: width, input: m.hidden, split: Split::Rows, residual: false, fused };
+            self.conv1d(&name(&format!("attention.{part}")), home, &format!("{hf}.attn.c_attn"), linear);
+        }
+        let linear = Linear { out: m.hidden, input: width, split: Split::Columns, residual: true, fused: None };
+        self.conv1d(&name("attention.output"), home, &format!("{hf}.attn.c_proj"), linear);
+        self.norm(&name("norm2"), home, &format!("{hf}.ln_2"));
+        let linear = Linear { out: m.ffn_hidden, input: m.hidden, split: Split::Rows, residual: false, fused: None };
+        self.conv1d(&name("mlp.up"), home, &format!("{hf}.mlp.c_fc"), linear);
+        let linear = Linear { out: m.hidden, input: m.ffn_hidden, split: Split::Columns, residual: true, fused: None };
+        self.conv1d(&name("mlp.down"), home, &format!("{hf}.mlp.c_proj"), linear);
+    }
+
+    fn llama(mut self) -> Vec<Parameter> {
+        let m = self.model;
+        self.table("embedding.token", m.vocab_size, Split::Vocabulary, Home::Embedding, "model.embed_tokens.weight");
+        for layer in 0..m.layers {
+            self.llama_layer(layer);
+        }
+        self.gain("final_norm.gain", Home::Head, "model.norm.weight");
+        if !m.tie_embeddings {
+            self.table("head", m.vocab_size, Split::Vocabulary, Home::Head, "lm_head.weight");
+        }
+        self.list
+    }
+
+    fn llama_layer(&mut self, layer: usize) {
+        let m = self.model;
+        let (home, hf) = (Home::Layer(layer), format!("model.layers.{layer}"));
+        let (width, kv_width) = (m.heads * m.head_dim, m.kv_heads * m.head_dim);
+        let rows = |out, input| Linear { out, input, split: Split::Rows, residual: false, fused: None };
+        let columns = |out, input| Linear { out, input, split: Split::Columns, residual: true, fused: None };
+        let mut add = |part: &str, source: &str, linear: Linear| {
+            self.weight(&format!("layer.{layer}.{part}"), home, &format!("{hf}.{source}.weight"), linear, false);
+        };
+        add("attention.q", "self_attn.q_proj", rows(width, m.hidden));
+        add("attention.k", "self_attn.k_proj", rows(kv_width, m.hidden));
+        add("attention.v", "self_attn.v_proj", rows(kv_width, m.hidden));
+        add("attention.output", "self_attn.o_proj", columns(m.hidden, width));
+        add("mlp.gate", "mlp.gate_proj", rows(m.ffn_hidden, m.hidden));
+        add("mlp.up", "mlp.up_proj", rows(m.ffn_hidden, m.hidden));
+        add("mlp.down", "mlp.down_proj", columns(m.hidden, m.ffn_hidden));
+        self.gain(&format!("layer.{layer}.norm1.gain"), home, &format!("{hf}.input_layernorm.weight"));
+        self.gain(&format!("layer.{layer}.norm2.gain"), home, &format!("{hf}.post_attention_layernorm.weight"));
+    }
+
+    fn table(&mut self, name: &str, rows: usize, split: Split, home: Home, hf: &str) {
+        let linear = Linear { out: rows, input: self.model.hidden, split, residual: false, fused: None };
+        self.weight(name, home, hf, linear, false);
+    }
+
+    /// Weight and bias under GPT-2's `[in, out]` storage.
+    fn conv1d(&mut self, name: &str, home: Home, hf: &str, linear: Linear) {
+        self.weight(name, home, &format!("{hf}.weight"), linear, true);
+        let split = if linear.split == Split::Rows { Split::Rows } else { Split::Whole };
+        let hf = HfSource { name: format!("{hf}.bias"), transposed: false, fused: linear.fused };
+        self.vector(&format!("{name}.bias"), linear.out, split, Init::Zeros, home, hf);
+    }
+
+    fn weight(&mut self, name: &str, home: Home, hf: &str, linear: Linear, transposed: bool) {
+        let m = self.model;
+        let residual = if linear.residual { (2.0 * m.layers as f64).sqrt() } else { 1.0 };
+        self.list.push(Parameter {
+            name: format!("{name}.weight"),
+            shape: vec![linear.out, linear.input],
+            split: linear.split,
+            decay: true,
+            init: Init::Normal(m.init_std / residual),
+            home,
+            hf: HfSource { name: hf.to_string(), transposed, fused: linear.fused },
+        });
+    }
+
+    fn norm(&mut self, name: &str, home: Home, hf: &str) {
+        self.gain(&format!("{name}.gain"), home, &format!("{hf}.weight"));
+        let hf = HfSource { name: format!("{hf}.bias"), transposed: false, fused: None };
+        self.vector(&format!("{name}.bias"), self.model.hidden, Split::Whole, Init::Zeros, home, hf);
+    }
+
+    fn gain(&mut self, name: &str, home: Home, hf: &str) {
+        let hf = HfSource { name: hf.to_string(), transposed: false, fused: None };
+        self.vector(name, self.model.hidden, Split::Whole, Init::Ones, home, hf);
+    }
+
+    fn vector(&mut self, name: &str, len: usize, split: Split, init: Init, home: Home, hf: HfSource) {
+        let shape = vec![len];
+        self.list.push(Parameter { name: name.to_string(), shape, split, decay: false, init, home, hf });
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Linear {
+    out: usize,
+    input: usize,
+    split: Split,
+    residual: bool,
+    fused: Option<(usize, usize)>,
+}
