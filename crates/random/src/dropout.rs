@@ -61,15 +61,9 @@ impl Dropout {
     /// # Panics
     /// When `rate` is not in `[0, 1)`; whoever reads a rate from a person checks it before.
     pub fn new(seed: u64, site: Site, rate: f32) -> Self {
-        assert!(
-            (0.0..1.0).contains(&rate),
-            "dropout rate {rate} is not in [0, 1)"
-        );
+        assert!((0.0..1.0).contains(&rate), "dropout rate {rate} is not in [0, 1)");
         let threshold = (f64::from(rate) * 65536.0).round().min(65535.0) as u16;
-        Dropout {
-            key: key(seed, site.name()),
-            threshold,
-        }
+        Dropout { key: key(seed, site.name()), threshold }
     }
 
     /// Whether this site drops nothing, so that callers can skip it.
@@ -95,17 +89,8 @@ impl Dropout {
     /// # Panics
     /// When `layer` or `head` is 65536 or more.
     #[inline(always)]
-    pub fn keep_block(
-        &self,
-        sample: u64,
-        layer: u32,
-        head: u32,
-        row: u32,
-        column_block: u32,
-    ) -> u8 {
-        let words =
-            self.philox(sample)
-                .block([column_block, row, place(layer, head), sample as u32]);
+    pub fn keep_block(&self, sample: u64, layer: u32, head: u32, row: u32, column_block: u32) -> u8 {
+        let words = self.philox(sample).block([column_block, row, place(layer, head), sample as u32]);
         let mut kept = 0;
         for (j, word) in words.into_iter().enumerate() {
             kept |= u8::from(word as u16 >= self.threshold) << (2 * j);
@@ -125,21 +110,9 @@ impl Dropout {
     /// # Panics
     /// When `layer` or `head` is 65536 or more.
     #[inline]
-    pub fn fill_row(
-        &self,
-        sample: u64,
-        layer: u32,
-        head: u32,
-        row: u32,
-        first_column: u32,
-        out: &mut [f32],
-    ) {
+    pub fn fill_row(&self, sample: u64, layer: u32, head: u32, row: u32, first_column: u32, out: &mut [f32]) {
         let skip = first_column as usize % COLUMNS;
-        let lead = if skip == 0 {
-            0
-        } else {
-            (COLUMNS - skip).min(out.len())
-        };
+        let lead = if skip == 0 { 0 } else { (COLUMNS - skip).min(out.len()) };
         let (head_columns, body) = out.split_at_mut(lead);
         let scale = self.scale();
         for (i, value) in head_columns.iter_mut().enumerate() {
@@ -147,12 +120,7 @@ impl Dropout {
             *value = if kept { scale } else { 0.0 };
         }
         let first_block = (first_column as usize + lead) / COLUMNS;
-        self.fill_blocks(
-            sample,
-            [row, place(layer, head), sample as u32],
-            first_block as u32,
-            body,
-        );
+        self.fill_blocks(sample, [row, place(layer, head), sample as u32], first_block as u32, body);
     }
 
     /// As [`Dropout::fill_row`] for a row that starts at a block's first column.
@@ -165,8 +133,7 @@ impl Dropout {
             for lane in 0..LANES {
                 for j in 0..COLUMNS {
                     let bits = (words[j / 2][lane] >> (16 * (j % 2))) as u16;
-                    multipliers[lane * COLUMNS + j] =
-                        if bits >= self.threshold { scale } else { 0.0 };
+                    multipliers[lane * COLUMNS + j] = if bits >= self.threshold { scale } else { 0.0 };
                 }
             }
             chunk.copy_from_slice(&multipliers[..chunk.len()]);
@@ -175,19 +142,13 @@ impl Dropout {
 
     #[inline(always)]
     fn philox(&self, sample: u64) -> Philox {
-        Philox::new(
-            self.key
-                .wrapping_add((sample >> 32).wrapping_mul(SAMPLE_STRIDE)),
-        )
+        Philox::new(self.key.wrapping_add((sample >> 32).wrapping_mul(SAMPLE_STRIDE)))
     }
 }
 
 #[inline(always)]
 fn place(layer: u32, head: u32) -> u32 {
-    assert!(
-        layer < 65536 && head < 65536,
-        "layer {layer} and head {head} must lie below 65536"
-    );
+    assert!(layer < 65536 && head < 65536, "layer {layer} and head {head} must lie below 65536");
     layer << 16 | head
 }
 
@@ -239,20 +200,14 @@ mod tests {
             let draws = f64::from(n) * 8.0;
             let expected = draws * (1.0 - dropout.rate());
             let error = 5.0 * (draws * dropout.rate() * (1.0 - dropout.rate())).sqrt();
-            assert!(
-                (f64::from(kept) - expected).abs() < error,
-                "coordinate {coordinate}: {kept}"
-            );
+            assert!((f64::from(kept) - expected).abs() < error, "coordinate {coordinate}: {kept}");
         }
     }
 
     #[test]
     fn sites_seeds_and_high_sample_bits_give_other_masks() {
-        let masks = |dropout: Dropout, sample| {
-            (0..32)
-                .map(|c| dropout.keep_block(sample, 0, 0, 0, c))
-                .collect::<Vec<_>>()
-        };
+        let masks =
+            |dropout: Dropout, sample| (0..32).map(|c| dropout.keep_block(sample, 0, 0, 0, c)).collect::<Vec<_>>();
         let base = masks(Dropout::new(1, Site::Embedding, 0.5), 0);
         assert_ne!(base, masks(Dropout::new(2, Site::Embedding, 0.5), 0));
         assert_ne!(base, masks(Dropout::new(1, Site::MlpResidual, 0.5), 0));

@@ -42,10 +42,7 @@ mod tests {
     #[test]
     fn finaliser_is_splitmix64() {
         assert_eq!(finalise(0x9E37_79B9_7F4A_7C15), 0xE220_A839_7B1D_CDAF);
-        assert_eq!(
-            finalise(1_234_567u64.wrapping_add(0x9E37_79B9_7F4A_7C15)),
-            6_457_827_717_110_365_317
-        );
+        assert_eq!(finalise(1_234_567u64.wrapping_add(0x9E37_79B9_7F4A_7C15)), 6_457_827_717_110_365_317);
     }
 
     #[test]

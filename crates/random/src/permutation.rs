@@ -28,12 +28,7 @@ impl Permutation {
     pub fn new(key: u64, n: u64) -> Self {
         // At least two bits, so that both halves have one to mix.
         let bits = (64 - n.saturating_sub(1).leading_zeros()).max(2);
-        Permutation {
-            philox: Philox::new(key),
-            n,
-            low_bits: bits / 2,
-            high_bits: bits - bits / 2,
-        }
+        Permutation { philox: Philox::new(key), n, low_bits: bits / 2, high_bits: bits - bits / 2 }
     }
 
     /// How many numbers are permuted.
@@ -92,10 +87,7 @@ impl Permutation {
 
     /// One round; it is its own inverse.
     fn round(&self, round: u32, low: &mut u32, high: &mut u32) {
-        let word = |half: u32| {
-            self.philox
-                .block([half, round, self.low_bits, self.high_bits])[0]
-        };
+        let word = |half: u32| self.philox.block([half, round, self.low_bits, self.high_bits])[0];
         if round.is_multiple_of(2) {
             *low ^= word(*high) & mask(self.low_bits);
         } else {
@@ -130,10 +122,7 @@ mod tests {
             let mut seen = vec![false; n as usize];
             for i in 0..n {
                 let j = permutation.apply(i);
-                assert!(
-                    !std::mem::replace(&mut seen[j as usize], true),
-                    "{j} comes twice for n = {n}"
-                );
+                assert!(!std::mem::replace(&mut seen[j as usize], true), "{j} comes twice for n = {n}");
                 assert_eq!(permutation.invert(j), i);
             }
         }
@@ -153,10 +142,7 @@ mod tests {
     fn deviation(counts: &[u32]) -> f64 {
         let total: f64 = counts.iter().map(|&c| f64::from(c)).sum();
         let expected = total / counts.len() as f64;
-        let chi: f64 = counts
-            .iter()
-            .map(|&c| (f64::from(c) - expected).powi(2) / expected)
-            .sum();
+        let chi: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
         let freedom = counts.len() as f64 - 1.0;
         (chi - freedom) / (2.0 * freedom).sqrt()
     }
@@ -171,15 +157,10 @@ mod tests {
                 let permutation = Permutation::new(mix(key, n), n);
                 counts[(permutation.apply(0) * n + permutation.apply(n / 2)) as usize] += 1;
             }
-            let possible: Vec<u32> = (0..counts.len())
-                .filter(|c| c / n as usize != c % n as usize)
-                .map(|c| counts[c])
-                .collect();
+            let possible: Vec<u32> =
+                (0..counts.len()).filter(|c| c / n as usize != c % n as usize).map(|c| counts[c]).collect();
             let deviation = deviation(&possible);
-            assert!(
-                deviation.abs() < 5.0,
-                "n = {n}: {deviation} standard deviations"
-            );
+            assert!(deviation.abs() < 5.0, "n = {n}: {deviation} standard deviations");
         }
     }
 

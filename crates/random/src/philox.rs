@@ -17,9 +17,7 @@ impl Philox {
     /// The generator of one stream. The low half of `key` is Random123's first key word.
     #[inline(always)]
     pub const fn new(key: u64) -> Self {
-        Philox {
-            key: [key as u32, (key >> 32) as u32],
-        }
+        Philox { key: [key as u32, (key >> 32) as u32] }
     }
 
     /// The four random words at `counter`.
@@ -78,16 +76,8 @@ mod tests {
     #[test]
     fn meets_the_published_vectors() {
         let vectors = [
-            (
-                0,
-                [0; 4],
-                [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8],
-            ),
-            (
-                u64::MAX,
-                [u32::MAX; 4],
-                [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd],
-            ),
+            (0, [0; 4], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+            (u64::MAX, [u32::MAX; 4], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
             (
                 0x299f_31d0_a409_3822,
                 [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
