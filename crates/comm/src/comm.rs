@@ -46,7 +46,7 @@ pub trait Comm<M: Transfer>: Send {
 
     /// Announces that this rank will take message `tag` from `from`; `blank` has its size,
     /// for engines that receive into memory of the receiver's.
-    fn post_receive(&self, from: usize, tag: Tag, blank: Box<dyn FnOnce() -> M>) -> Result<(), CommError>;
+    fn post_receive(&self, from: usize, tag: Tag, blank: Box<dyn FnOnce() -> M + '_>) -> Result<(), CommError>;
     /// Takes a message announced before.
     fn wait_receive(&self, from: usize, tag: Tag) -> Result<M, CommError>;
     /// Starts a message; it completes at the latest when its receive has been posted.

@@ -140,10 +140,22 @@ impl List<'_> {
         let name = |part: &str| format!("layer.{layer}.{part}");
         let width = m.heads * m.head_dim;
         self.norm(&name("norm1"), home, &format!("{hf}.ln_1"));
+        let fused = |place: usize| Linear {
+            out: width,
+            input: m.hidden,
+            split: Split::Rows,
+            residual: false,
+            fused: Some((place * width, 3 * width)),
+        };
+        // The three weights stand side by side, then the three biases: a rank's fused
+        // product is then one range of its memory.
         for (place, part) in ["q", "k", "v"].into_iter().enumerate() {
-            let fused = Some((place * width, 3 * width));
-            let linear = Linear { out: width, input: m.hidden, split: Split::Rows, residual: false, fused };
-            self.conv1d(&name(&format!("attention.{part}")), home, &format!("{hf}.attn.c_attn"), linear);
+            let (name, hf) = (name(&format!("attention.{part}")), format!("{hf}.attn.c_attn.weight"));
+            self.weight(&name, home, &hf, fused(place), true);
+        }
+        for (place, part) in ["q", "k", "v"].into_iter().enumerate() {
+            let (name, hf) = (name(&format!("attention.{part}.bias")), format!("{hf}.attn.c_attn.bias"));
+            self.bias(&name, home, &hf, fused(place));
         }
         let linear = Linear { out: m.hidden, input: width, split: Split::Columns, residual: true, fused: None };
         self.conv1d(&name("attention.output"), home, &format!("{hf}.attn.c_proj"), linear);
@@ -195,9 +207,14 @@ impl List<'_> {
     /// Weight and bias under GPT-2's `[in, out]` storage.
     fn conv1d(&mut self, name: &str, home: Home, hf: &str, linear: Linear) {
         self.weight(name, home, &format!("{hf}.weight"), linear, true);
+        self.bias(&format!("{name}.bias"), home, &format!("{hf}.bias"), linear);
+    }
+
+    /// A row-parallel bias is whole: it is added after the sum over ranks.
+    fn bias(&mut self, name: &str, home: Home, hf: &str, linear: Linear) {
         let split = if linear.split == Split::Rows { Split::Rows } else { Split::Whole };
-        let hf = HfSource { name: format!("{hf}.bias"), transposed: false, fused: linear.fused };
-        self.vector(&format!("{name}.bias"), linear.out, split, Init::Zeros, home, hf);
+        let hf = HfSource { name: hf.to_string(), transposed: false, fused: linear.fused };
+        self.vector(name, linear.out, split, Init::Zeros, home, hf);
     }
 
     fn weight(&mut self, name: &str, home: Home, hf: &str, linear: Linear, transposed: bool) {

@@ -180,6 +180,11 @@ pub trait Backend: Send {
     /// An activation of undefined values, to receive a message into.
     fn blank(&self, rows: usize, columns: usize) -> Self::Activation;
 
+    /// An activation of zeros.
+    fn zeroed(&self, rows: usize, columns: usize) -> Self::Activation {
+        self.upload(rows, columns, &vec![0.0; rows * columns])
+    }
+
     // ---- element-wise ----
 
     /// `x += y`.

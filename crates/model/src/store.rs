@@ -1,0 +1,133 @@
+//! A rank's share of the parameters: one flat buffer of values, one of gradients.
+
+use crate::Place;
+use henge_random::{fill_normal, key};
+use henge_spec::{Home, Init, Model, Parameter, Split, parameters};
+use henge_tensor::{Backend, Buffer, Kind, Real};
+use std::ops::Range;
+
+/// A rank's block of one logical parameter.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The whole.
+    pub parameter: Parameter,
+    /// First row, rows, first column, columns of the block.
+    pub block: (usize, usize, usize, usize),
+    /// Place in the flat buffers.
+    pub range: Range<usize>,
+    /// Chunk that the slot belongs to.
+    pub chunk: usize,
+    /// Whether this is the last stage's copy of a tied table; the first stage owns it.
+    pub copy: bool,
+}
+
+impl Slot {
+    /// Whether this rank's elements enter a sum over the model group: blocks everywhere,
+    /// wholes on the first tensor rank, copies nowhere.
+    pub fn counts(&self, tensor_rank: usize) -> bool {
+        !self.copy && (self.parameter.split != Split::Whole || tensor_rank == 0)
+    }
+}
+
+/// The flat buffers and what stands where in them.
+pub struct Store<B: Backend> {
+    /// Blocks in the order of the buffers.
+    pub slots: Vec<Slot>,
+    /// Master weights.
+    pub values: B::Buffer,
+    /// Gradients of the step so far.
+    pub grads: B::Buffer,
+    chunks: Vec<Range<usize>>,
+}
+
+impl<B: Backend> Store<B> {
+    /// A store of zeros for the stages at `places`, one per chunk.
+    pub fn new(backend: &B, model: &Model, places: &[Place]) -> Self {
+        let (mut slots, mut chunks, mut end) = (Vec::new(), Vec::new(), 0);
+        for (chunk, place) in places.iter().enumerate() {
+            let start = end;
+            for (parameter, copy) in of_stage(model, place) {
+                let block = parameter.block(model, place.tensor, place.tensors);
+                let range = end..end + block.1 * block.3;
+                end = range.end;
+                slots.push(Slot { parameter, block, range, chunk, copy });
+            }
+            chunks.push(start..end);
+        }
+        Self { slots, values: backend.zeros(end, Kind::Weight), grads: backend.zeros(end, Kind::Gradient), chunks }
+    }
+
+    /// The buffers' range of a chunk.
+    pub fn chunk(&self, chunk: usize) -> Range<usize> {
+        self.chunks[chunk].clone()
+    }
+
+    /// The slot of a logical name in a chunk.
+    ///
+    /// # Panics
+    /// If the chunk does not hold it.
+    pub fn slot(&self, chunk: usize, name: &str) -> &Slot {
+        let found = self.slots.iter().find(|slot| slot.chunk == chunk && slot.parameter.name == name);
+        found.unwrap_or_else(|| panic!("chunk {chunk} holds no `{name}`"))
+    }
+
+    /// Draws initial values: element i of a logical tensor is a function of the seed, the
+    /// tensor's name and i.
+    pub fn draw(&mut self, seed: u64) {
+        for slot in &self.slots {
+            let host = drawn(slot, seed);
+            let real: Vec<B::Real> = host.into_iter().map(|value| B::Real::of(f64::from(value))).collect();
+            self.values.write(slot.range.start, &real);
+        }
+    }
+
+    /// Fills the values from elsewhere, block by block.
+    pub fn load<E>(&mut self, mut read: impl FnMut(&Slot, &mut [f32]) -> Result<(), E>) -> Result<(), E> {
+        for slot in &self.slots {
+            let mut host = vec![0.0; slot.range.len()];
+            read(slot, &mut host)?;
+            let real: Vec<B::Real> = host.into_iter().map(|value| B::Real::of(f64::from(value))).collect();
+            self.values.write(slot.range.start, &real);
+        }
+        Ok(())
+    }
+
+    /// Sets every gradient to zero.
+    pub fn clear_grads(&mut self) {
+        let all = 0..self.grads.len();
+        self.grads.zero(all);
+    }
+}
+
+/// Parameters of a stage in forward order; `true` marks the last stage's copy of the tied
+/// table.
+fn of_stage(model: &Model, place: &Place) -> Vec<(Parameter, bool)> {
+    let layers = place.layers(model);
+    let here = |home: Home| match home {
+        Home::Embedding => place.is_first(),
+        Home::Layer(layer) => layers.contains(&layer),
+        Home::Head => place.is_last(),
+    };
+    let all = parameters(model);
+    let copied = model.tie_embeddings && place.is_last() && !place.is_first();
+    let copy = all.iter().filter(|p| copied && p.name == "embedding.token.weight").cloned().map(|p| (p, true));
+    let copy: Vec<_> = copy.collect();
+    all.into_iter().filter(|p| here(p.home)).map(|p| (p, false)).chain(copy).collect()
+}
+
+fn drawn(slot: &Slot, seed: u64) -> Vec<f32> {
+    let (row, rows, column, columns) = slot.block;
+    let mut host = vec![0.0; rows * columns];
+    match slot.parameter.init {
+        Init::Zeros => {}
+        Init::Ones => host.fill(1.0),
+        Init::Normal(std) => {
+            let key = key(seed, &slot.parameter.name);
+            let width = slot.parameter.matrix().1;
+            for (i, out) in host.chunks_mut(columns.max(1)).enumerate() {
+                fill_normal(key, ((row + i) * width + column) as u64, std, out);
+            }
+        }
+    }
+    host
+}
