@@ -28,10 +28,13 @@ mod pool;
 mod real;
 mod view;
 
+// Part of the trait's signatures; an implementation needs no other crate for them.
+pub use henge_spec::{Activation as NonLinearity, DType};
+
 pub use backend::{
     AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, VocabularyShard,
     VocabularyStats,
 };
-pub use pool::{Held, Kind, Pool, Pooled};
+pub use pool::{HUGE_PAGE, Held, Kind, Pool, Pooled};
 pub use real::Real;
 pub use view::{Device, Transfer, View, ViewMut};
