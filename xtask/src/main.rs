@@ -1,1 +1,49 @@
-fn main() {}
+//! The project's chores: `cargo xtask <chore>`.
+
+mod arrows;
+
+use anyhow::{Result, ensure};
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Parser)]
+#[command(about = "The project's chores")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Compare the crates' dependencies with the table of ARCHITECTURE.md
+    Arrows,
+    /// Format, lints and arrows: what is checked before any test
+    Check,
+    /// Write every golden file anew from what the code says now
+    Goldens,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().chore {
+        Chore::Arrows => arrows::check(&root()),
+        Chore::Check => check(),
+        Chore::Goldens => cargo(&["test", "--workspace"], &[("HENGE_UPDATE_GOLDEN", "1")]),
+    }
+}
+
+fn check() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"], &[])?;
+    arrows::check(&root())?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
+}
+
+fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let status = Command::new(env!("CARGO")).current_dir(root()).args(arguments).envs(environment.to_vec()).status()?;
+    ensure!(status.success(), "cargo {} failed", arguments.join(" "));
+    Ok(())
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}

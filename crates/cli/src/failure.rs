@@ -1,0 +1,64 @@
+//! The one place that turns errors into words and an exit status.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What ends a command before its work is done.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    words: String,
+}
+
+impl Failure {
+    /// The request was wrong: status 2.
+    pub fn request(words: impl fmt::Display) -> Self {
+        Self { status: 2, words: words.to_string() }
+    }
+
+    /// The run failed: status 1.
+    pub fn run(words: impl fmt::Display) -> Self {
+        Self { status: 1, words: words.to_string() }
+    }
+
+    /// Says what happened on standard error and returns the status.
+    pub fn report(&self) -> ExitCode {
+        if !self.words.is_empty() {
+            eprintln!("error: {}", self.words);
+        }
+        ExitCode::from(self.status)
+    }
+}
+
+impl From<henge_spec::SpecError> for Failure {
+    fn from(error: henge_spec::SpecError) -> Self {
+        Self::request(error)
+    }
+}
+
+impl From<henge_schedule::ScheduleError> for Failure {
+    fn from(error: henge_schedule::ScheduleError) -> Self {
+        Self::request(error)
+    }
+}
+
+impl From<henge_train::TrainError> for Failure {
+    fn from(error: henge_train::TrainError) -> Self {
+        if error.is_request() { Self::request(error) } else { Self::run(error) }
+    }
+}
+
+/// Prints one JSON document on standard output. A reader that has gone away is no error.
+pub fn print_json(document: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).map_err(Failure::run)?;
+    print(&(text + "\n"))
+}
+
+/// Prints text on standard output. A reader that has gone away is no error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::run(format!("standard output: {error}"))),
+        _ => Ok(()),
+    }
+}

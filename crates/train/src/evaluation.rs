@@ -1,0 +1,50 @@
+//! Forward passes without backward, over the same stages.
+//!
+//! A rank takes microbatches in order and, of each, its chunks in order: every message goes
+//! from an earlier (microbatch, chunk, rank) to a later one, so no order of waits can close
+//! a circle.
+
+use crate::TrainError;
+use crate::executor::{Stages, tag};
+use henge_comm::{Comm, Place};
+use henge_model::{Microbatch, Output};
+use henge_schedule::{Direction, Message, virtual_stage};
+use henge_tensor::Backend;
+
+/// Passes one microbatch through every stage and returns what the last stage of this rank
+/// makes of it. `run` is what each stage does.
+pub(crate) fn pass<'a, B: Backend>(
+    backend: &B,
+    comm: &dyn Comm<B::Activation>,
+    stages: &Stages<'a, B>,
+    micro: &Microbatch,
+    index: usize,
+    run: impl Fn(usize, Option<B::Activation>) -> Result<Output<B>, TrainError>,
+) -> Result<Option<Output<B>>, TrainError> {
+    let (grid, here) = (comm.grid(), comm.grid().place(comm.rank()));
+    let pipeline = grid.axes().pipeline;
+    let peer = |stage: usize| grid.rank(Place { pipeline: stage % pipeline, ..here });
+    let message = |stage| tag(Message { direction: Direction::Activation, stage, microbatch: index });
+    let last = pipeline * stages.stages.len() - 1;
+    let mut end = None;
+    for chunk in 0..stages.stages.len() {
+        let stage = virtual_stage(pipeline, here.pipeline, chunk);
+        comm.at(index, &format!("evaluation of microbatch {index} on stage {stage}"));
+        let input = match stage.checked_sub(1) {
+            None => None,
+            Some(before) => {
+                let blank = Box::new(|| backend.blank(micro.tokens.len(), stages.contexts[0].model.hidden));
+                comm.post_receive(peer(before), message(before), blank)?;
+                Some(comm.wait_receive(peer(before), message(before))?)
+            }
+        };
+        match run(chunk, input)? {
+            Output::Hidden(hidden) if stage != last => {
+                comm.send(peer(stage + 1), message(stage), hidden)?;
+                comm.wait_send(peer(stage + 1), message(stage))?;
+            }
+            output => end = Some(output),
+        }
+    }
+    Ok(end)
+}

@@ -1,0 +1,56 @@
+//! Starts the ranks of a job as threads of this process.
+
+use crate::rank::Rank;
+use crate::{Observer, Source, TrainError};
+use henge_comm::{Grid, threads};
+use henge_spec::{Parameter, Run};
+use henge_tensor::Backend;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Reads a block `(row, rows, column, columns)` of a logical parameter.
+pub type ReadWeights =
+    Arc<dyn Fn(&Parameter, (usize, usize, usize, usize), &mut [f32]) -> Result<(), TrainError> + Send + Sync>;
+
+/// What to report beyond the metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Add each parameter's gradient norm to every step's line.
+    pub dump_gradients: bool,
+    /// Where to write the first batch's logits.
+    pub dump_logits: Option<PathBuf>,
+    /// Measured FLOP a second of the cores in use, for `mfu`.
+    pub peak_flops: Option<f64>,
+}
+
+/// A checked run with its data, its starting weights and its observer.
+pub struct Job {
+    /// The run.
+    pub run: Run,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Training sequences.
+    pub train: Arc<dyn Source>,
+    /// Validation sets by name.
+    pub valid: Vec<(String, Arc<dyn Source>)>,
+    /// Starting weights; drawn from the seed without.
+    pub weights: Option<ReadWeights>,
+    /// What else to report.
+    pub options: Options,
+    /// Told of progress on rank 0.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// Runs a job with one thread a rank, `backend` making each rank's device.
+pub fn launch<B>(job: &Job, options: threads::Options, backend: impl Fn(usize) -> B + Sync) -> Result<(), TrainError>
+where
+    B: Backend,
+    B::Activation: 'static,
+{
+    let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
+    threads::run_ranks(world, |comm| {
+        let rank = henge_comm::Comm::rank(&comm);
+        Rank::new(job, backend(rank), &comm)?.train()
+    })
+    .map(|_| ())
+}

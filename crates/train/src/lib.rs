@@ -1,0 +1,36 @@
+//! The training engine: walks a program, steps the optimizer, writes the run's numbers.
+//!
+//! - A [`Job`] is a checked run with its data, its starting weights and what to report.
+//! - [`launch`] starts a rank per thread; every rank walks the same kind of program
+//!   (crate `schedule`) over its stages (crate `model`), with no branch on its number.
+//! - [`Source`] is where sequences come from: a corpus in its order, or given batches.
+//! - [`Observer`] is told of every step and evaluation on rank 0.
+//!
+//! ```
+//! use henge_train::{GivenBatches, Source};
+//! let text = r#"{"batches": [{"tokens": [[1, 2, 3]], "labels": [[2, 3, -100]]}]}"#;
+//! let given = GivenBatches::parse(text, "given.json", 10, 8).unwrap();
+//! assert_eq!(given.batch(0, 0), Some(1));
+//! assert_eq!(given.sequence(0).unwrap().labels, [2, 3, -100]);
+//! ```
+//!
+//! This crate must not know: the command line.
+
+mod diagnostics;
+mod error;
+mod evaluation;
+mod executor;
+mod given;
+mod launch;
+mod metrics;
+mod optimizer;
+mod rank;
+mod scaler;
+mod source;
+mod totals;
+
+pub use error::TrainError;
+pub use given::GivenBatches;
+pub use launch::{Job, Options, launch};
+pub use metrics::{EvaluationReport, MetricsFile, Observer, StepReport};
+pub use source::{CorpusSource, Sequence, Source};

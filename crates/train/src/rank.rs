@@ -1,0 +1,321 @@
+//! One rank of a run: its stages, its store, its optimizer, and the loop over steps.
+
+use crate::evaluation::pass;
+use crate::executor::{Executor, Stages, Work};
+use crate::metrics::{EvaluationReport, MetricsFile, StepReport};
+use crate::optimizer::{Optimizer, squares};
+use crate::scaler::Scaler;
+use crate::source::Source;
+use crate::{Job, TrainError, diagnostics, totals};
+use henge_comm::{Comm, Group, Place as GridPlace};
+use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
+use henge_schedule::{Kind, Program, Shape};
+use henge_spec::ScheduleKind;
+use henge_tensor::Backend;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+pub(crate) struct Rank<'a, B: Backend> {
+    job: &'a Job,
+    backend: B,
+    comm: &'a dyn Comm<B::Activation>,
+    place: GridPlace,
+    places: Vec<Place>,
+    stages: Vec<Stage<B>>,
+    store: Store<B>,
+    optimizer: Optimizer<B>,
+    scaler: Scaler,
+    programs: HashMap<usize, Program>,
+    names: BTreeMap<String, usize>,
+    progress: Progress,
+}
+
+/// How far the run is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    steps: u64,
+    samples: u64,
+    tokens: u64,
+}
+
+/// What a step leaves to report.
+struct Outcome {
+    loss: f64,
+    norm: f64,
+    lr: f64,
+    scale: f64,
+    skipped: bool,
+    squares: Vec<f64>,
+    tokens: u64,
+}
+
+impl<'a, B: Backend> Rank<'a, B> {
+    pub fn new(job: &'a Job, backend: B, comm: &'a dyn Comm<B::Activation>) -> Result<Self, TrainError> {
+        let (run, grid) = (&job.run, comm.grid());
+        let (place, layout) = (grid.place(comm.rank()), &run.layout);
+        let stage_of = |chunk| henge_schedule::virtual_stage(layout.pipeline, place.pipeline, chunk);
+        let places: Vec<Place> = (0..layout.chunks)
+            .map(|chunk| Place {
+                tensor: place.tensor,
+                tensors: layout.tensor,
+                stage: stage_of(chunk),
+                stages: layout.stages(),
+            })
+            .collect();
+        let mut store = Store::new(&backend, &run.model, &places);
+        match &job.weights {
+            Some(weights) => store.load(|slot, out| weights(&slot.parameter, slot.block, out))?,
+            None => store.draw(run.seed),
+        }
+        let stages = places.iter().enumerate();
+        let stages = stages.map(|(chunk, place)| Stage::new(&backend, &store, chunk, &run.model, place, layout.recompute));
+        let stages = stages.collect();
+        Ok(Self {
+            optimizer: Optimizer::new(&backend, run.train.optimizer, &store),
+            scaler: Scaler::new(run.train.precision, run.train.loss_scale),
+            programs: HashMap::new(),
+            names: diagnostics::names(&run.model),
+            progress: Progress::default(),
+            job,
+            backend,
+            comm,
+            place,
+            places,
+            stages,
+            store,
+        })
+    }
+
+    /// Trains to the last step; rank 0 writes metrics and tells the observer.
+    pub fn train(&mut self) -> Result<(), TrainError> {
+        let mut metrics = self.open_metrics()?;
+        self.dump_logits()?;
+        while self.progress.steps < self.job.run.train.steps {
+            let report = self.step()?;
+            if let Some(metrics) = &mut metrics {
+                metrics.line(&report)?;
+                self.job.observer.step(&report);
+            }
+            self.evaluate_if_due(&mut metrics)?;
+        }
+        Ok(())
+    }
+
+    fn open_metrics(&self) -> Result<Option<MetricsFile>, TrainError> {
+        let path = self.job.folder.join("metrics.jsonl");
+        (self.comm.rank() == 0).then(|| MetricsFile::append_to(&path)).transpose()
+    }
+
+    fn step(&mut self) -> Result<StepReport, TrainError> {
+        let begin = Instant::now();
+        let Progress { steps, samples, .. } = self.progress;
+        let source = self.job.train.as_ref();
+        let global = source.batch(steps, samples).ok_or(TrainError::Data("the batches are used up".to_string()))?;
+        let micros = self.microbatches(source, samples, global)?;
+        let outcome = self.run_step(&micros, global)?;
+        self.progress =
+            Progress { steps: steps + 1, samples: samples + global as u64, tokens: self.progress.tokens + outcome.tokens };
+        Ok(self.report(outcome, begin.elapsed().as_secs_f64(), global))
+    }
+
+    /// This replica's share of the sequences from `first` on, `global` in all.
+    fn microbatches(&self, source: &dyn Source, first: u64, global: usize) -> Result<Vec<Microbatch>, TrainError> {
+        let micro = self.job.run.train.batching.micro;
+        let share = global / self.job.run.layout.data;
+        let begin = first + (self.place.data * share) as u64;
+        let positions: Vec<u64> = (begin..begin + share as u64).collect();
+        positions.chunks(micro).map(|samples| microbatch(source, samples)).collect()
+    }
+
+    fn run_step(&mut self, micros: &[Microbatch], global: usize) -> Result<Outcome, TrainError> {
+        let targets = self.scored_targets(micros)?;
+        let scale = self.scaler.scale();
+        self.store.clear_grads();
+        self.prepare_program(micros.len())?;
+        let program = &self.programs[&micros.len()];
+        let dropouts = Dropouts::of(&self.job.run.model, self.job.run.seed);
+        let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, dropouts);
+        let work = Work { micros, scale: scale / targets.max(1.0) };
+        let executor = Executor::new(&self.backend, self.comm, stages, &mut self.store, work);
+        let mut loss = [executor.walk(program.rank(self.place.pipeline))?];
+        totals::from_last_stage(self.comm, &mut loss)?;
+        let loss = loss[0] / targets.max(1.0);
+        let squares = squares(&self.backend, self.comm, &self.store, &self.names, self.place.tensor)?;
+        let norm = squares.iter().sum::<f64>().sqrt() / scale;
+        let lr = self.optimizer.lr();
+        let skipped = self.update_or_skip(loss, norm, scale, global)?;
+        let tokens = (global * micros[0].seq()) as u64;
+        Ok(Outcome { loss, norm, lr, scale, skipped, squares, tokens })
+    }
+
+    /// Scored targets of the global batch, counted before the first forward.
+    fn scored_targets(&self, micros: &[Microbatch]) -> Result<f64, TrainError> {
+        let labels = micros.iter().flat_map(|micro| &micro.labels);
+        let mut count = [labels.filter(|&&label| label >= 0).count() as f64];
+        totals::sum(self.comm, Group::Data, &mut count)?;
+        Ok(count[0])
+    }
+
+    fn prepare_program(&mut self, microbatches: usize) -> Result<(), TrainError> {
+        if self.programs.contains_key(&microbatches) {
+            return Ok(());
+        }
+        let layout = &self.job.run.layout;
+        let kind = match layout.schedule {
+            // One chunk a rank is plain 1F1B by another name.
+            ScheduleKind::Interleaved if layout.chunks == 1 => Kind::OneForwardOneBackward,
+            ScheduleKind::Interleaved => Kind::Interleaved,
+            ScheduleKind::OneForwardOneBackward => Kind::OneForwardOneBackward,
+            ScheduleKind::GPipe => Kind::GPipe,
+        };
+        let shape = Shape { kind, pipeline: layout.pipeline, chunks: layout.chunks, microbatches };
+        let program = Program::generate(shape)?;
+        if let Err(fault) = henge_schedule::check(&program) {
+            panic!("a generated program is wrong: {fault}");
+        }
+        self.programs.insert(microbatches, program);
+        Ok(())
+    }
+
+    /// `true` where an overflow in f16 skipped the update.
+    fn update_or_skip(&mut self, loss: f64, norm: f64, scale: f64, global: usize) -> Result<bool, TrainError> {
+        if !(norm.is_finite() && loss.is_finite()) {
+            return if self.scaler.overflow() { Ok(true) } else { Err(self.non_finite(loss, global)) };
+        }
+        self.optimizer.update(&self.backend, &mut self.store, norm, scale);
+        for stage in &mut self.stages {
+            stage.refresh(&self.backend, &self.store.values);
+        }
+        self.scaler.clean();
+        Ok(false)
+    }
+
+    fn non_finite(&self, loss: f64, global: usize) -> TrainError {
+        let bad = |slot: &&henge_model::Slot| {
+            !self.backend.sum_of_squares(&self.store.grads, slot.range.clone()).is_finite()
+        };
+        let (what, place) = match self.store.slots.iter().find(bad) {
+            Some(slot) => (format!("the gradient of {}", slot.parameter.name), format!("{:?}", slot.parameter.home)),
+            None if !loss.is_finite() => ("the loss".to_string(), "head".to_string()),
+            None => ("a gradient of another rank".to_string(), "elsewhere".to_string()),
+        };
+        let first_sample = self.progress.samples;
+        TrainError::NonFinite {
+            step: self.progress.steps + 1,
+            what,
+            rank: self.comm.rank(),
+            place,
+            first_sample,
+            last_sample: first_sample + global as u64 - 1,
+        }
+    }
+
+    fn report(&self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
+        let run = &self.job.run;
+        let flops = henge_spec::formulas::model_flops(&run.model, global, outcome.tokens as usize / global);
+        let gradients = self.job.options.dump_gradients.then(|| {
+            let norm = |&index: &usize| outcome.squares[index].sqrt() / outcome.scale;
+            self.names.iter().map(|(name, index)| (name.clone(), norm(index))).collect()
+        });
+        StepReport {
+            step: self.progress.steps,
+            loss: outcome.loss,
+            lr: outcome.lr,
+            grad_norm: outcome.norm,
+            loss_scale: outcome.scale,
+            skipped: outcome.skipped,
+            samples: self.progress.samples,
+            tokens: self.progress.tokens,
+            step_seconds: seconds,
+            tokens_per_second: outcome.tokens as f64 / seconds,
+            model_tflops: flops / seconds / 1e12,
+            mfu: self.job.options.peak_flops.map(|peak| flops / seconds / peak),
+            held_bytes: self.backend.held().peak_total() as u64,
+            gradients,
+        }
+    }
+
+    fn evaluate_if_due(&mut self, metrics: &mut Option<MetricsFile>) -> Result<(), TrainError> {
+        let train = &self.job.run.train;
+        let (every, steps) = (train.eval_every, self.progress.steps);
+        let due = every > 0 && (steps.is_multiple_of(every) || steps == train.steps);
+        if !due {
+            return Ok(());
+        }
+        for (set, source) in &self.job.valid {
+            let report = self.evaluate(set, source.as_ref())?;
+            if let Some(metrics) = metrics {
+                metrics.line(&report)?;
+                self.job.observer.evaluation(&report);
+            }
+        }
+        Ok(())
+    }
+
+    /// Mean loss over the first batches of a set.
+    fn evaluate(&self, set: &str, source: &dyn Source) -> Result<EvaluationReport, TrainError> {
+        let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
+        let (mut sums, mut first) = ([0.0, 0.0], 0);
+        for step in 0..self.job.run.train.eval_steps {
+            let Some(global) = source.batch(step, first) else { break };
+            for (index, micro) in self.microbatches(source, first, global)?.iter().enumerate() {
+                let run = |chunk: usize, input| {
+                    let stage: &Stage<B> = &stages.stages[chunk];
+                    Ok(stage.evaluate(&stages.contexts[chunk], micro, input)?)
+                };
+                if let Some(Output::Losses(losses)) = pass(&self.backend, self.comm, &stages, micro, index, run)? {
+                    sums[0] += losses.iter().sum::<f64>();
+                    sums[1] += micro.labels.iter().filter(|&&label| label >= 0).count() as f64;
+                }
+            }
+            first += global as u64;
+        }
+        totals::from_last_stage(self.comm, &mut sums)?;
+        let eval_loss = sums[0] / sums[1].max(1.0);
+        let step = self.progress.steps;
+        Ok(EvaluationReport {
+            step,
+            set: set.to_string(),
+            eval_loss,
+            perplexity: eval_loss.exp(),
+            targets: sums[1] as u64,
+        })
+    }
+
+    fn dump_logits(&self) -> Result<(), TrainError> {
+        let Some(path) = &self.job.options.dump_logits else { return Ok(()) };
+        let source = self.job.train.as_ref();
+        let micro = microbatch(source, &[0])?;
+        let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
+        let logits = diagnostics::first_logits(&self.backend, self.comm, &stages, &micro)?;
+        if self.comm.rank() != 0 {
+            return Ok(());
+        }
+        let failed = |source| TrainError::Output { path: path.display().to_string(), source };
+        let text = serde_json::to_string(&logits).map_err(|error| failed(std::io::Error::other(error)))?;
+        henge_files::write_atomic(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+            .map_err(|error| failed(std::io::Error::other(error)))
+    }
+}
+
+fn microbatch(source: &dyn Source, samples: &[u64]) -> Result<Microbatch, TrainError> {
+    let mut micro = Microbatch { samples: samples.to_vec(), ..Microbatch::default() };
+    for &sample in samples {
+        let sequence = source.sequence(sample)?;
+        micro.tokens.extend(sequence.tokens);
+        micro.labels.extend(sequence.labels);
+    }
+    Ok(micro)
+}
+
+fn stages<'r, B: Backend>(
+    job: &'r Job,
+    backend: &'r B,
+    comm: &'r dyn Comm<B::Activation>,
+    places: &[Place],
+    stages: &'r [Stage<B>],
+    dropouts: Dropouts,
+) -> Stages<'r, B> {
+    let context = |&place: &Place| Context { backend, comm, model: &job.run.model, place, dropouts };
+    Stages { stages, contexts: places.iter().map(context).collect() }
+}
