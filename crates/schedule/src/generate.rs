@@ -9,9 +9,9 @@ use crate::shape::{Kind, Shape, rank_and_chunk, virtual_stage};
 /// its receive has been posted.
 ///
 /// The closed form of a search from 0 upward, which the tests repeat. In GPipe two neighbours never send to each other
-/// at the same time. In 1F1B they do in every steady step, and one receive posted ahead breaks the tie. Interleaving wraps
-/// from the last rank to the first and takes two; with one chunk per rank, where its only effect is a warm-up longer
-/// than 1F1B's, three.
+/// at the same time. In 1F1B they do in every steady step, and one receive posted ahead breaks the tie. Interleaving
+/// wraps from the last rank to the first and takes two; with one chunk per rank, where its only effect is a warm-up
+/// longer than 1F1B's, three.
 pub fn smallest_window(shape: &Shape) -> usize {
     if shape.pipeline == 1 || shape.microbatches == 1 {
         return 0;
