@@ -31,10 +31,11 @@
 //! - `PostRecv` offers a buffer for one message, `WaitRecv` blocks until the message is in it. `Send` hands the
 //!   message over and returns at once, `WaitSend` blocks until the message has left, which it need not do before its
 //!   receive has been posted. A program that [`check`] accepts ends even when it never leaves before.
-//! - A generated program waits for each send directly after starting it (only a reduction may start in between),
-//!   so a rank holds one outgoing message at a time. It posts receives ahead by [`Program::receive_window`]: when a rank waits for its k-th message (in the
-//!   order of use), those up to k + window have been posted. The window is the smallest with which no rank is ever
-//!   blocked for good; with it, blocking sends cost no time either as long as all stages take equally long.
+//! - A generated program waits for each send directly after starting it (only a reduction may start in between), so a
+//!   rank holds one outgoing message at a time. It posts receives ahead by [`Program::receive_window`]: when a rank
+//!   waits for its k-th message (in the order of use), those up to k + window have been posted. The window is the
+//!   smallest with which no rank is ever blocked for good; with it, blocking sends cost no time either as long as all
+//!   stages take equally long.
 //! - `ReduceGradients` follows the last `Backward` of its chunk (and the start of that backward's message, which
 //!   another rank waits for). `SyncEmbedding`, on the two ends of a pipeline longer than one, pairs them: each waits
 //!   for the other, after the chunk that holds its copy of the tied table has been reduced. `Step` is the last
