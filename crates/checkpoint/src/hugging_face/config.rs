@@ -1,0 +1,224 @@
+//! `config.json`: what it says as keys of a run file, and what it asks for that Henge does not do.
+
+use crate::CheckpointError;
+use henge_files::{Operation, WithPath};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::Value;
+
+/// A `config.json`.
+pub(super) struct Config {
+    path: PathBuf,
+    json: Json,
+}
+
+type Facts = BTreeMap<String, Value>;
+
+impl Config {
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        if !path.is_file() {
+            return Err(CheckpointError::NotFound {
+                path: path.to_path_buf(),
+                problem: "there is no such file, so its folder is no Hugging Face folder".to_string(),
+                fix: "give the folder that holds config.json".to_string(),
+            });
+        }
+        let text = std::fs::read(path).with_path(path, Operation::Read)?;
+        let json = serde_json::from_slice(&text).map_err(|error| CheckpointError::Damaged {
+            file: path.to_path_buf(),
+            place: format!("line {}", error.line()),
+            problem: error.to_string(),
+            fix: "download or export the folder again".to_string(),
+        })?;
+        Ok(Self { path: path.to_path_buf(), json })
+    }
+
+    /// The model. Sizes must be given: guessing a missing width makes another model. Other
+    /// absent keys have the defaults of the transformers library.
+    pub fn facts(&self) -> Result<Facts, CheckpointError> {
+        match self.json.get("model_type").and_then(Json::as_str) {
+            Some("gpt2") => self.gpt2(),
+            Some("llama" | "mistral" | "qwen2") => self.llama(),
+            other => Err(self.unsupported(
+                format!("model_type is {}", other.map_or("absent".to_string(), |name| format!("`{name}`"))),
+                "give a folder whose model_type is gpt2, llama, mistral or qwen2",
+            )),
+        }
+    }
+
+    fn gpt2(&self) -> Result<Facts, CheckpointError> {
+        self.demand("scale_attn_weights", &[Json::Bool(true)])?;
+        self.demand("scale_attn_by_inverse_layer_idx", &[Json::Bool(false)])?;
+        self.demand("add_cross_attention", &[Json::Bool(false)])?;
+        let (hidden, heads) = (self.size("n_embd")?, self.size("n_head")?);
+        let activation = match self.text("activation_function", "gelu_new").as_str() {
+            "gelu_new" | "gelu_pytorch_tanh" => "gelu_tanh",
+            "gelu" => "gelu",
+            other => return Err(self.unknown_activation("activation_function", other)),
+        };
+        let ffn = self.optional_size("n_inner")?.unwrap_or(4 * hidden);
+        let sizes = [
+            ("layers", self.size("n_layer")?),
+            ("hidden", hidden),
+            ("heads", heads),
+            ("kv_heads", heads),
+            ("head_dim", self.divide(hidden, heads)?),
+            ("ffn_hidden", ffn),
+            ("seq_len", self.size("n_positions")?),
+            ("vocab_size", self.size("vocab_size")?),
+        ];
+        let numbers = [
+            ("embedding_dropout", self.number("embd_pdrop", 0.1)?),
+            ("attention_dropout", self.number("attn_pdrop", 0.1)?),
+            ("hidden_dropout", self.number("resid_pdrop", 0.1)?),
+            ("init_std", self.number("initializer_range", 0.02)?),
+            ("norm_eps", self.number("layer_norm_epsilon", 1e-5)?),
+        ];
+        self.collect("gpt", activation, true, &sizes, &numbers)
+    }
+
+    fn llama(&self) -> Result<Facts, CheckpointError> {
+        self.demand("attention_bias", &[Json::Bool(false)])?;
+        self.demand("mlp_bias", &[Json::Bool(false)])?;
+        self.demand("hidden_act", &["silu".into(), "swish".into()])?;
+        self.refuse_windows_and_biases()?;
+        let (hidden, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
+        let head_dim = match self.optional_size("head_dim")? {
+            Some(size) => size,
+            None => self.divide(hidden, heads)?,
+        };
+        let sizes = [
+            ("layers", self.size("num_hidden_layers")?),
+            ("hidden", hidden),
+            ("heads", heads),
+            ("kv_heads", self.optional_size("num_key_value_heads")?.unwrap_or(heads)),
+            ("head_dim", head_dim),
+            ("ffn_hidden", self.size("intermediate_size")?),
+            ("seq_len", self.size("max_position_embeddings")?),
+            ("vocab_size", self.size("vocab_size")?),
+        ];
+        let numbers = [
+            ("embedding_dropout", 0.0),
+            ("attention_dropout", self.number("attention_dropout", 0.0)?),
+            ("hidden_dropout", 0.0),
+            ("init_std", self.number("initializer_range", 0.02)?),
+            ("norm_eps", self.number("rms_norm_eps", 1e-6)?),
+            ("rope.theta", self.rope_theta()?),
+        ];
+        self.collect("llama", "swiglu", false, &sizes, &numbers)
+    }
+
+    /// Mistral's window and Qwen2's biases are the two ways in which models of Llama's shape
+    /// differ from it.
+    fn refuse_windows_and_biases(&self) -> Result<(), CheckpointError> {
+        let family = self.text("model_type", "");
+        if family == "qwen2" {
+            let what = "qwen2 has biases on queries, keys and values, which the model here has not".to_string();
+            return Err(self.unsupported(what, "give a model of the llama or mistral family"));
+        }
+        let used = self.json.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(family == "mistral");
+        match self.optional_size("sliding_window")? {
+            Some(window) if used && window < self.size("max_position_embeddings")? => Err(self.unsupported(
+                format!("attention sees a window of {window} tokens only"),
+                "windows are not built; give a model without one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The base of rotary positions: `rope_theta`, or inside `rope_parameters` in newer folders.
+    fn rope_theta(&self) -> Result<f64, CheckpointError> {
+        let nested = self.json.get("rope_parameters").filter(|table| !table.is_null());
+        let scaling = nested.or_else(|| self.json.get("rope_scaling").filter(|table| !table.is_null()));
+        let kind = scaling.and_then(|table| table.get("rope_type").or_else(|| table.get("type")));
+        match kind.and_then(Json::as_str) {
+            None | Some("default") => {}
+            Some(kind) => {
+                let what = format!("rotary positions are scaled by `{kind}`");
+                return Err(self.unsupported(what, "scaled positions are not built; give a model without them"));
+            }
+        }
+        let theta = nested.and_then(|table| table.get("rope_theta")).and_then(Json::as_f64);
+        theta.map_or_else(|| self.number("rope_theta", 10000.0), Ok)
+    }
+
+    fn collect(
+        &self,
+        arch: &str,
+        activation: &str,
+        tied: bool,
+        sizes: &[(&str, usize)],
+        numbers: &[(&str, f64)],
+    ) -> Result<Facts, CheckpointError> {
+        let tied = match self.json.get("tie_word_embeddings") {
+            None | Some(Json::Null) => tied,
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong("tie_word_embeddings", "true or false"))?,
+        };
+        let mut facts = Facts::from([
+            ("model.arch".to_string(), Value::String(arch.to_string())),
+            ("model.norm".to_string(), Value::String("pre".to_string())),
+            ("model.activation".to_string(), Value::String(activation.to_string())),
+            ("model.tie_embeddings".to_string(), Value::Boolean(tied)),
+        ]);
+        facts.extend(sizes.iter().map(|&(key, size)| (format!("model.{key}"), Value::Integer(size as i64))));
+        facts.extend(numbers.iter().map(|&(key, number)| (format!("model.{key}"), Value::Float(number))));
+        Ok(facts)
+    }
+
+    fn size(&self, key: &str) -> Result<usize, CheckpointError> {
+        self.optional_size(key)?.ok_or_else(|| self.wrong(key, "given, as a whole number of 1 or more"))
+    }
+
+    fn optional_size(&self, key: &str) -> Result<Option<usize>, CheckpointError> {
+        match self.json.get(key) {
+            None | Some(Json::Null) => Ok(None),
+            Some(value) => {
+                // The same bound as in a run file: products of sizes stay inside 64 bits.
+                let size = value.as_u64().filter(|&size| (1..1 << 40).contains(&size));
+                size.map(|size| Some(size as usize)).ok_or_else(|| self.wrong(key, "a whole number of 1 or more"))
+            }
+        }
+    }
+
+    fn divide(&self, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
+        if hidden.is_multiple_of(heads) {
+            return Ok(hidden / heads);
+        }
+        let what = format!("a width of {hidden} is not divisible by {heads} heads");
+        Err(self.unsupported(what, "give `head_dim` or another folder"))
+    }
+
+    fn number(&self, key: &str, default: f64) -> Result<f64, CheckpointError> {
+        match self.json.get(key) {
+            None | Some(Json::Null) => Ok(default),
+            Some(value) => value.as_f64().ok_or_else(|| self.wrong(key, "a number")),
+        }
+    }
+
+    fn text(&self, key: &str, default: &str) -> String {
+        self.json.get(key).and_then(Json::as_str).unwrap_or(default).to_string()
+    }
+
+    /// Refuses a key that is there with a value other than those Henge implements.
+    fn demand(&self, key: &str, values: &[Json]) -> Result<(), CheckpointError> {
+        match self.json.get(key) {
+            None | Some(Json::Null) => Ok(()),
+            Some(value) if values.contains(value) => Ok(()),
+            Some(value) => Err(self.unsupported(format!("`{key}` is {value}"), "that variant is not built")),
+        }
+    }
+
+    fn unknown_activation(&self, key: &str, name: &str) -> CheckpointError {
+        self.unsupported(format!("`{key}` is `{name}`"), "gelu_new, gelu_pytorch_tanh and gelu are read")
+    }
+
+    fn wrong(&self, key: &str, expected: &str) -> CheckpointError {
+        let found = self.json.get(key).map_or("absent".to_string(), Json::to_string);
+        self.unsupported(format!("`{key}` is {found}"), &format!("it must be {expected}"))
+    }
+
+    fn unsupported(&self, what: String, fix: &str) -> CheckpointError {
+        CheckpointError::Unsupported { file: self.path.clone(), what, fix: fix.to_string() }
+    }
+}
