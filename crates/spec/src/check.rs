@@ -82,8 +82,11 @@ impl Rules<'_> {
     fn tensor(&self) -> Outcome {
         let (m, t) = (&self.run.model, self.run.layout.tensor);
         let fix = "choose a tensor size that divides heads and ffn_hidden";
-        self.divides("model.heads", "layout.tensor", m.heads, t, fix)?;
-        self.divides("model.ffn_hidden", "layout.tensor", m.ffn_hidden, t, fix)
+        for (what, size) in [("model.heads", m.heads), ("model.ffn_hidden", m.ffn_hidden)] {
+            let problem = format!("{what} = {size} is not divisible by it");
+            self.require(size.is_multiple_of(t), "layout.tensor", problem, fix)?;
+        }
+        Ok(())
     }
 
     fn pipeline(&self) -> Outcome {
