@@ -1,0 +1,77 @@
+//! Compute precision by rounding: numbers stay in the element type, and those that a
+//! product of lower precision would read are rounded to what it could read.
+//!
+//! Rounded: prepared weights and the outputs of norms, products,
+//! non-linearities and attention, forward and backward. Not rounded: the residual
+//! stream and its gradient, biases and gains, statistics, logits, losses, gradients of parameters, master
+//! weights and moments. PyTorch's autocast draws the line in the same places, but for
+//! logits, which it rounds.
+
+use half::{bf16, f16};
+use henge_tensor::Real;
+
+/// To what the operands of products are rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// Not at all.
+    #[default]
+    Exact,
+    /// To bfloat16: 8 bits of significand.
+    Bf16,
+    /// To IEEE half precision: 11 bits, infinite above 65,504.
+    F16,
+}
+
+impl Rounding {
+    /// The precision's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rounding::Exact => "exact",
+            Rounding::Bf16 => "bf16",
+            Rounding::F16 => "f16",
+        }
+    }
+
+    /// Rounds to nearest, ties to even.
+    pub fn apply<R: Real>(self, values: &mut [R]) {
+        match self {
+            Rounding::Exact => {}
+            Rounding::Bf16 => values.iter_mut().for_each(|v| *v = R::of(f64::from(bf16_nearest(v.wide() as f32)))),
+            Rounding::F16 => values.iter_mut().for_each(|v| *v = R::of(f16::from_f64(v.wide()).to_f64())),
+        }
+    }
+}
+
+/// Branch-free, so that loops over it become vector code; equal to [`bf16::from_f32`].
+#[inline(always)]
+fn bf16_nearest(value: f32) -> f32 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    // Adding could carry a NaN into infinity.
+    let quiet = bits & 0xffff_0000 | 0x0040_0000;
+    f32::from_bits(if value.is_nan() { quiet } else { rounded })
+}
+
+/// The rounding is that of the `half` crate.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_agrees_with_the_half_crate() {
+        for bits in (0..=u32::MAX).step_by(9973) {
+            let value = f32::from_bits(bits);
+            assert_eq!(bf16_nearest(value).to_bits(), bf16::from_f32(value).to_f32().to_bits(), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn overflow_of_f16_is_infinite_and_exact_changes_nothing() {
+        let mut values = [65_504.0f32, 65_520.0, 1.0 + 1.0 / 4096.0, 1e-9];
+        let before = values;
+        Rounding::Exact.apply(&mut values);
+        assert_eq!(values, before);
+        Rounding::F16.apply(&mut values);
+        assert_eq!(values, [65_504.0, f32::INFINITY, 1.0, 0.0]);
+    }
+}
