@@ -1,8 +1,5 @@
 //! The four numbers that determine a program, and which combinations of them exist.
 
-use std::fmt;
-use std::str::FromStr;
-
 use thiserror::Error;
 
 /// The most forwards (over all ranks, chunks and microbatches) that a shape may ask for.
@@ -14,8 +11,6 @@ pub const MAX_FORWARDS: usize = 1 << 22;
 /// Why there is no program for a shape.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    #[error("unknown schedule {given:?}: use gpipe, 1f1b or interleaved")]
-    UnknownKind { given: String },
     #[error("{what} is 0: a schedule needs at least 1")]
     Zero { what: &'static str },
     #[error("schedule {kind} runs one model chunk per rank, not {chunks}: use interleaved, or set chunks = 1")]
@@ -39,39 +34,7 @@ pub enum ScheduleError {
     TooLarge { pipeline: usize, chunks: usize, microbatches: usize },
 }
 
-/// The order in which a rank takes its forwards and backwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// All forwards, then all backwards, both from the first microbatch on.
-    GPipe,
-    /// PipeDream-Flush: one forward, one backward, after a warm-up of `pipeline - rank - 1` forwards.
-    OneForwardOneBackward,
-    /// 1F1B over several model chunks per rank (arXiv 2104.04473, section 2.2.2).
-    Interleaved,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::GPipe => "gpipe",
-            Kind::OneForwardOneBackward => "1f1b",
-            Kind::Interleaved => "interleaved",
-        })
-    }
-}
-
-impl FromStr for Kind {
-    type Err = ScheduleError;
-
-    fn from_str(given: &str) -> Result<Self, Self::Err> {
-        match given {
-            "gpipe" => Ok(Kind::GPipe),
-            "1f1b" => Ok(Kind::OneForwardOneBackward),
-            "interleaved" => Ok(Kind::Interleaved),
-            _ => Err(ScheduleError::UnknownKind { given: given.to_string() }),
-        }
-    }
-}
+pub use henge_spec::ScheduleKind as Kind;
 
 /// What determines a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +52,7 @@ impl Shape {
     /// Says whether a program exists for this shape.
     ///
     /// # Errors
-    /// Each variant of [`ScheduleError`] but `UnknownKind`.
+    /// Each variant of [`ScheduleError`].
     pub fn validate(&self) -> Result<(), ScheduleError> {
         let Shape { kind, pipeline, chunks, microbatches } = *self;
         for (what, number) in [("pipeline", pipeline), ("chunks", chunks), ("microbatches", microbatches)] {

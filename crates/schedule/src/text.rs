@@ -52,6 +52,13 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The operation at `position` of `rank` as the text form has it, for reports.
+    pub fn word(&self, rank: usize, position: usize) -> String {
+        Word { shape: &self.shape, rank, op: self.ranks[rank][position] }.to_string()
+    }
+}
+
 fn write_line<'a>(text: &mut String, rank: usize, words: impl Iterator<Item = Word<'a>>) -> fmt::Result {
     write!(text, "r{rank}:")?;
     for word in words {

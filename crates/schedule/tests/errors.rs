@@ -58,7 +58,7 @@ fn kinds_read_back_and_strangers_do_not() {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     let error = "1F1B".parse::<Kind>().unwrap_err().to_string();
-    assert_eq!(error, "unknown schedule \"1F1B\": use gpipe, 1f1b or interleaved");
+    assert_eq!(error, "`1F1B` is not a schedule; choose one of gpipe, 1f1b, interleaved");
 }
 
 /// A two-rank program with one word changed: the message names both ranks and both operations.

@@ -10,7 +10,7 @@ pub enum TrainError {
     #[error(transparent)]
     Comm(#[from] CommError),
     /// A rank panicked or failed.
-    #[error("rank {rank} failed: {words}")]
+    #[error("rank {rank} {words}")]
     Rank {
         /// The first rank that failed.
         rank: usize,

@@ -5,7 +5,7 @@ use crate::TrainError;
 use crate::totals;
 use henge_comm::{Comm, Group, Tag};
 use henge_model::{Context, LossGradient, Microbatch, Output, Saved, Stage, Store};
-use henge_schedule::{Direction, Message, Op, virtual_stage};
+use henge_schedule::{Direction, Message, Op, Program, virtual_stage};
 use henge_tensor::{Backend, Buffer};
 use std::collections::HashMap;
 
@@ -48,11 +48,11 @@ impl<'a, B: Backend> Executor<'a, B> {
         Self { backend, comm, stages, store, work, arrived, outgoing, saved, loss: 0.0 }
     }
 
-    /// Runs every operation up to the optimizer's and returns the sum of the token losses
+    /// Runs every operation of pipeline rank `rank` up to the optimizer's and returns the sum of the token losses
     /// that this rank's last stage saw.
-    pub fn walk(mut self, program: &[Op]) -> Result<f64, TrainError> {
-        for (position, op) in program.iter().enumerate() {
-            self.comm.at(position, &op.to_string());
+    pub fn walk(mut self, program: &Program, rank: usize) -> Result<f64, TrainError> {
+        for (position, op) in program.rank(rank).iter().enumerate() {
+            self.comm.at(position, &program.word(rank, position));
             self.perform(*op)?;
         }
         Ok(self.loss)

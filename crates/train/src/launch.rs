@@ -42,15 +42,22 @@ pub struct Job {
 }
 
 /// Runs a job with one thread a rank, `backend` making each rank's device.
-pub fn launch<B>(job: &Job, options: threads::Options, backend: impl Fn(usize) -> B + Sync) -> Result<(), TrainError>
+pub fn launch<B>(
+    job: Arc<Job>,
+    options: threads::Options,
+    backend: impl Fn(usize) -> B + Send + Sync + 'static,
+) -> Result<(), TrainError>
 where
     B: Backend,
     B::Activation: 'static,
 {
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
-    threads::run_ranks(world, |comm| {
+    let outcome = threads::run_ranks(world, move |comm| {
         let rank = henge_comm::Comm::rank(&comm);
-        Rank::new(job, backend(rank), &comm)?.train()
+        Rank::new(&job, backend(rank), &comm)?.train()
+    });
+    outcome.map(|_| ()).map_err(|failure| match failure.cause {
+        threads::Cause::Error(error) => error,
+        cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },
     })
-    .map(|_| ())
 }

@@ -137,7 +137,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, dropouts);
         let work = Work { micros, scale: scale / targets.max(1.0) };
         let executor = Executor::new(&self.backend, self.comm, stages, &mut self.store, work);
-        let mut loss = [executor.walk(program.rank(self.place.pipeline))?];
+        let mut loss = [executor.walk(program, self.place.pipeline)?];
         totals::from_last_stage(self.comm, &mut loss)?;
         let loss = loss[0] / targets.max(1.0);
         let squares = squares(&self.backend, self.comm, &self.store, &self.names, self.place.tensor)?;
@@ -212,7 +212,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     fn report(&self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
         let run = &self.job.run;
-        let flops = henge_spec::formulas::model_flops(&run.model, global, outcome.tokens as usize / global);
+        let flops = henge_spec::formulas::model_flops(&run.model, global as f64);
         let gradients = self.job.options.dump_gradients.then(|| {
             let norm = |&index: &usize| outcome.squares[index].sqrt() / outcome.scale;
             self.names.iter().map(|(name, index)| (name.clone(), norm(index))).collect()
@@ -230,7 +230,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             tokens_per_second: outcome.tokens as f64 / seconds,
             model_tflops: flops / seconds / 1e12,
             mfu: self.job.options.peak_flops.map(|peak| flops / seconds / peak),
-            held_bytes: self.backend.held().peak_total() as u64,
+            held_bytes: self.backend.held().total_peak(),
             gradients,
         }
     }
