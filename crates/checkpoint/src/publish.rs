@@ -69,12 +69,14 @@ impl Move {
 }
 
 /// The moves in order. A checkpoint of the same step, from before a resume, is set aside under
-/// a name that [`published`] still finds; an old one loses its name before its files go.
+/// a name that [`published`] still finds; an old one loses its name before its files go. What
+/// killed saves left behind goes too.
 fn moves(checkpoints: &Path, step: u64, keep: usize) -> Result<Vec<Move>, CheckpointError> {
     let at = |step: u64, suffix: &str| checkpoints.join(step_name(step) + suffix);
     let sync = || Move::Sync(checkpoints.to_path_buf());
     let existing = published(checkpoints)?;
-    let mut moves = vec![Move::WriteManifest(at(step, TEMPORARY))];
+    let mut moves: Vec<Move> = leftovers(checkpoints, step)?.into_iter().map(Move::Remove).collect();
+    moves.push(Move::WriteManifest(at(step, TEMPORARY)));
     if let Some(same) = existing.iter().find(|(other, _)| *other == step) {
         let aside = at(step, REPLACED);
         moves.extend((same.1 != aside).then(|| Move::Rename(same.1.clone(), aside.clone())));
@@ -90,27 +92,50 @@ fn moves(checkpoints: &Path, step: u64, keep: usize) -> Result<Vec<Move>, Checkp
     Ok(moves)
 }
 
+/// Folders that no checkpoint's name stands for any more: half-written or half-removed ones of
+/// earlier steps, and replaced ones whose replacement is published.
+fn leftovers(checkpoints: &Path, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
+    let stale = |(other, suffix, path): (u64, &str, PathBuf)| {
+        let unfinished = suffix == TEMPORARY && other < step;
+        let replaced = suffix == REPLACED && checkpoints.join(step_name(other)).is_dir();
+        (unfinished || replaced).then_some(path)
+    };
+    Ok(folders(checkpoints)?.into_iter().filter_map(stale).collect())
+}
+
 /// The published checkpoints of a folder, oldest first; none if there is no such folder.
 /// Unfinished ones are not among them.
 pub fn published(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
+    let mut found = folders(checkpoints)?;
+    found.retain(|(_, suffix, _)| *suffix != TEMPORARY);
+    // Of one step under two names the plain one, which sorts first, is the newer.
+    found.sort();
+    found.dedup_by_key(|(step, ..)| *step);
+    Ok(found.into_iter().map(|(step, _, path)| (step, path)).collect())
+}
+
+/// Every folder that a save made: step, suffix of the name, path.
+fn folders(checkpoints: &Path) -> Result<Vec<(u64, &'static str, PathBuf)>, CheckpointError> {
     let entries = match fs::read_dir(checkpoints) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_path(checkpoints, Operation::List)?,
     };
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry.with_path(checkpoints, Operation::List)?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str().and_then(|name| name.strip_prefix("step-")) else { continue };
-        let digits = name.strip_suffix(REPLACED).unwrap_or(name);
-        if let (Ok(step), true) = (digits.parse::<u64>(), entry.path().is_dir()) {
-            found.push((step, name.len(), entry.path()));
+        let path = entry.with_path(checkpoints, Operation::List)?.path();
+        if let (Some((step, suffix)), true) = (parse_name(&path), path.is_dir()) {
+            found.push((step, suffix, path));
         }
     }
-    // Of one step under two names the plain one, which is the shorter and the newer, counts.
-    found.sort();
-    found.dedup_by_key(|(step, ..)| *step);
-    Ok(found.into_iter().map(|(step, _, path)| (step, path)).collect())
+    Ok(found)
+}
+
+/// Step and suffix of a checkpoint's folder, by its name.
+fn parse_name(path: &Path) -> Option<(u64, &'static str)> {
+    let name = path.file_name()?.to_str()?.strip_prefix("step-")?;
+    let suffix = [TEMPORARY, REPLACED].into_iter().find(|suffix| name.ends_with(suffix)).unwrap_or("");
+    let step = name.strip_suffix(suffix)?.parse().ok()?;
+    Some((step, suffix))
 }
 
 /// Opens the newest published checkpoint of a folder; `None` if there is none.
@@ -124,13 +149,110 @@ pub fn latest(checkpoints: &Path) -> Result<Option<Checkpoint>, CheckpointError>
 
 /// What to do about a damaged checkpoint: the one before it, where there is one.
 pub(crate) fn way_out(checkpoint: &Path) -> String {
-    let name = checkpoint.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let step = name.strip_prefix("step-").map(|name| name.strip_suffix(REPLACED).unwrap_or(name));
-    let step = step.and_then(|digits| digits.parse::<u64>().ok());
+    let step = parse_name(checkpoint).map(|(step, _)| step);
     let folder = checkpoint.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let before = step.and_then(|step| published(folder).ok()?.into_iter().rev().find(|(other, _)| *other < step));
     match before {
         Some((_, path)) => format!("the checkpoint before it is {0}: use it with `--resume {0}`", path.display()),
         None => "there is no earlier checkpoint beside it; restore it from a copy".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Block, Kind, RunState, ShardWriter, Slot};
+    use henge_spec::{Model, parameters};
+
+    fn model() -> Model {
+        Model::gpt(1, 8, 2, 4, 10)
+    }
+
+    /// Stages a step whose every weight is `value`.
+    fn staged(checkpoints: &Path, step: u64, value: f32) -> Manifest {
+        let folder = stage(checkpoints, step).unwrap();
+        let list = parameters(&model());
+        let slots = list.iter().map(|p| Slot::new(Kind::Weight, p, Block::whole(p))).collect();
+        let mut writer = ShardWriter::create(&folder, 0, slots).unwrap();
+        for p in &list {
+            writer.add(Kind::Weight, p, Block::whole(p), &vec![value; p.len()]).unwrap();
+        }
+        let run = RunState { step, ..RunState::default() };
+        Manifest::assemble(&model(), run, vec![writer.finish().unwrap()]).unwrap()
+    }
+
+    /// Step and value of the newest checkpoint, every tensor of it read.
+    fn load(checkpoints: &Path) -> (u64, f32) {
+        let checkpoint = latest(checkpoints).unwrap().expect("some checkpoint always loads");
+        let mut value = None;
+        for p in parameters(&model()) {
+            let mut out = vec![0.0; p.len()];
+            checkpoint.read(Kind::Weight, &p.name, Block::whole(&p), &mut out).unwrap();
+            assert!(out.iter().all(|v| *value.get_or_insert(*v) == *v), "{} is of another save", p.name);
+        }
+        (checkpoint.manifest().run.step, value.unwrap())
+    }
+
+    fn names(checkpoints: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(checkpoints).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names.into_iter().map(|name| name.into_string().unwrap()).collect()
+    }
+
+    /// Saves `steps` whole, then `step` up to each prefix of its moves; each time the newest
+    /// that loads must be the previous one until the rename and the new one from it on, and
+    /// the same save must succeed afterwards.
+    fn stop_at_every_move(steps: &[u64], step: u64, keep: usize) -> usize {
+        for stop in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let at = folder.path();
+            for &step in steps {
+                publish(at, &staged(at, step, step as f32), 9).unwrap();
+            }
+            let before = load(at);
+            let manifest = staged(at, step, -1.0);
+            let moves = moves(at, step, keep).unwrap();
+            for action in moves.iter().take(stop) {
+                action.run(&manifest).unwrap();
+            }
+            let plain = |action: &Move| matches!(action, Move::Rename(_, to) if *to == at.join(step_name(step)));
+            let published = moves.iter().take(stop).any(plain);
+            assert_eq!(load(at), if published { (step, -1.0) } else { before }, "after {stop} of {moves:?}");
+            // The resumed run comes to the same step again.
+            publish(at, &staged(at, step, -2.0), keep).unwrap();
+            assert_eq!(load(at), (step, -2.0));
+            if stop == moves.len() {
+                return stop;
+            }
+        }
+        unreachable!("the moves are finitely many")
+    }
+
+    #[test]
+    fn some_checkpoint_loads_after_every_move() {
+        assert_eq!(stop_at_every_move(&[1, 2], 3, 9), 3);
+        assert_eq!(stop_at_every_move(&[1, 2, 3], 4, 1), 9);
+        // A step saved again after a resume.
+        assert_eq!(stop_at_every_move(&[1, 2], 2, 9), 5);
+        assert_eq!(stop_at_every_move(&[1, 2, 3], 3, 2), 7);
+    }
+
+    #[test]
+    fn the_newest_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        for step in 1..=5 {
+            publish(folder.path(), &staged(folder.path(), step, step as f32), 2).unwrap();
+        }
+        assert_eq!(names(folder.path()), ["step-00000004", "step-00000005"]);
+    }
+
+    #[test]
+    fn unfinished_and_foreign_folders_are_no_checkpoints() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(latest(&folder.path().join("absent")).unwrap().is_none());
+        staged(folder.path(), 8, 1.0);
+        fs::create_dir(folder.path().join("step-best")).unwrap();
+        fs::write(folder.path().join("step-00000009"), "a file").unwrap();
+        assert!(latest(folder.path()).unwrap().is_none());
     }
 }
