@@ -7,7 +7,7 @@
 //! weights and moments. PyTorch's autocast draws the line in the same places, but for
 //! logits, which it rounds.
 
-use half::{bf16, f16};
+use half::f16;
 use henge_tensor::Real;
 
 /// To what the operands of products are rounded.
@@ -56,6 +56,7 @@ fn bf16_nearest(value: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::bf16;
 
     #[test]
     fn bf16_agrees_with_the_half_crate() {
