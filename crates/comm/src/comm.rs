@@ -2,6 +2,7 @@
 
 use crate::{CommError, Grid, Group};
 use henge_tensor::{Transfer, View, ViewMut};
+use std::fmt;
 
 /// How a reduction combines elements, in the order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,18 @@ pub struct Tag {
     pub stage: u32,
     /// Microbatch.
     pub microbatch: u64,
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { direction, stage, microbatch } = self;
+        match direction {
+            0 => write!(f, "activations")?,
+            1 => write!(f, "gradients")?,
+            other => write!(f, "message of kind {other}")?,
+        }
+        write!(f, " of stage {stage}, microbatch {microbatch}")
+    }
 }
 
 /// One rank's end of the network. Every call ends within the engine's time-out or with

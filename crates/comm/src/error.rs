@@ -30,4 +30,14 @@ pub enum CommError {
         /// One line for every rank: its operation and its wait.
         report: String,
     },
+    /// A fault that was asked for.
+    #[error("injected error of rank {rank} at operation {position} ({operation})")]
+    Injected {
+        /// The rank.
+        rank: usize,
+        /// Number of its operation in its program.
+        position: usize,
+        /// The operation.
+        operation: String,
+    },
 }

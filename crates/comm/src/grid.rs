@@ -1,6 +1,7 @@
 //! The rank grid and its groups.
 
 use henge_spec::Layout;
+use std::fmt;
 
 /// A set of ranks that talk together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +18,19 @@ pub enum Group {
     Model,
     /// Every rank.
     World,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tensor => "tensor",
+            Self::Data => "data",
+            Self::Pipeline => "pipeline",
+            Self::Embedding => "embedding",
+            Self::Model => "model",
+            Self::World => "world",
+        })
+    }
 }
 
 /// A rank's place on the grid.
@@ -81,8 +95,7 @@ impl Grid {
             Group::Pipeline => other.tensor == here.tensor && other.data == here.data,
             Group::Embedding => {
                 let ends = |place: &Place| place.pipeline == 0 || place.pipeline == last;
-                *other == here
-                    || other.tensor == here.tensor && other.data == here.data && ends(other) && ends(&here)
+                *other == here || other.tensor == here.tensor && other.data == here.data && ends(other) && ends(&here)
             }
             Group::Model => other.data == here.data,
             Group::World => true,
