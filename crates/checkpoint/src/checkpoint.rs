@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Checkpoint {
     folder: PathBuf,
     manifest: Manifest,
-    files: BTreeMap<String, PositionedFile>,
+    files: BTreeMap<String, TensorFile>,
     /// By (kind, name): whether each chunk has been checked.
     checked: BTreeMap<(Kind, String), Vec<AtomicBool>>,
 }
@@ -27,21 +27,8 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens a checkpoint's folder.
     pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
-        let path = folder.join(MANIFEST);
-        if !path.is_file() {
-            return Err(CheckpointError::NotFound {
-                path: folder.to_path_buf(),
-                problem: format!("there is no {MANIFEST} in it, so it is no finished checkpoint"),
-                fix: way_out(folder),
-            });
-        }
-        let manifest = Manifest::read(&path, &way_out(folder))?;
-        let open = |record| Ok((record_name(record), open_shard(folder, &manifest, record)?));
-        let files = manifest.files.iter().map(open).collect::<Result<_, CheckpointError>>()?;
-        let flags = |tensor: &TensorRecord| tensor.chunks.iter().map(|_| AtomicBool::new(false)).collect();
-        let checked = manifest.tensors.iter().map(|tensor| ((tensor.kind, tensor.name.clone()), flags(tensor)));
-        let checked = checked.collect();
-        Ok(Self { folder: folder.to_path_buf(), manifest, files, checked })
+        let (checkpoint, problems) = open_parts(folder)?;
+        problems.into_iter().next().map_or(Ok(checkpoint), Err)
     }
 
     /// Its folder.
@@ -89,7 +76,7 @@ impl Checkpoint {
     /// The whole of a chunk in one read, checked as it lies in memory.
     fn read_chunk(&self, record: &TensorRecord, chunk: &Chunk, out: &mut [f32]) -> Result<(), CheckpointError> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(out);
-        self.files[&chunk.file].read(chunk.offset, bytes)?;
+        self.files[&chunk.file].file.read(chunk.offset, bytes)?;
         let mut checksum = Checksum::new();
         checksum.update(bytes);
         self.compare(record, chunk, checksum.hex())
@@ -97,8 +84,20 @@ impl Checkpoint {
 
     /// Reads a chunk only for its checksum.
     pub(crate) fn check_chunk(&self, record: &TensorRecord, chunk: &Chunk) -> Result<(), CheckpointError> {
-        let found = self.files[&chunk.file].checksum(chunk.offset, chunk.bytes)?;
+        let found = self.files[&chunk.file].file.checksum(chunk.offset, chunk.bytes)?;
         self.compare(record, chunk, found)
+    }
+
+    /// Whether a shard could be opened; false only after [`open_parts`].
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// Where a shard itself says a chunk is, by its key: `None` if the shard is not there,
+    /// `Some(None)` if it has no such key.
+    pub(crate) fn own_offset(&self, chunk: &Chunk, key: &str) -> Option<Option<u64>> {
+        let file = self.files.get(&chunk.file)?;
+        Some(file.tensor(key).map(|info| file.start + info.data_offsets.0 as u64))
     }
 
     fn compare(&self, record: &TensorRecord, chunk: &Chunk, found: String) -> Result<(), CheckpointError> {
@@ -115,7 +114,7 @@ impl Checkpoint {
 
     fn stored(&self, chunk: &Chunk, record: &TensorRecord) -> Stored<'_> {
         let (rows, columns) = lying(chunk.block, record);
-        Stored { file: &self.files[&chunk.file], offset: chunk.offset, element: Element::F32, rows, columns }
+        Stored { file: &self.files[&chunk.file].file, offset: chunk.offset, element: Element::F32, rows, columns }
     }
 
     fn absent(&self, kind: Kind, name: &str) -> CheckpointError {
@@ -144,8 +143,27 @@ impl Weights for Checkpoint {
     }
 }
 
-fn record_name(record: &FileRecord) -> String {
-    record.name.clone()
+/// Opens whatever shards of a checkpoint are sound, with what is wrong with the others.
+pub(crate) fn open_parts(folder: &Path) -> Result<(Checkpoint, Vec<CheckpointError>), CheckpointError> {
+    let path = folder.join(MANIFEST);
+    if !path.is_file() {
+        return Err(CheckpointError::NotFound {
+            path: folder.to_path_buf(),
+            problem: format!("there is no {MANIFEST} in it, so it is no finished checkpoint"),
+            fix: way_out(folder),
+        });
+    }
+    let manifest = Manifest::read(&path, &way_out(folder))?;
+    let (mut files, mut problems) = (BTreeMap::new(), Vec::new());
+    for record in &manifest.files {
+        match open_shard(folder, &manifest, record) {
+            Ok(file) => drop(files.insert(record.name.clone(), file)),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    let flags = |tensor: &TensorRecord| tensor.chunks.iter().map(|_| AtomicBool::new(false)).collect();
+    let checked = manifest.tensors.iter().map(|tensor| ((tensor.kind, tensor.name.clone()), flags(tensor))).collect();
+    Ok((Checkpoint { folder: folder.to_path_buf(), manifest, files, checked }, problems))
 }
 
 /// A vector lies as one row, so that a run of it is read at once.
@@ -166,7 +184,7 @@ fn stride(block: Block, record: &TensorRecord) -> usize {
     if record.shape.len() < 2 { block.rows } else { block.columns }
 }
 
-fn open_shard(folder: &Path, manifest: &Manifest, record: &FileRecord) -> Result<PositionedFile, CheckpointError> {
+fn open_shard(folder: &Path, manifest: &Manifest, record: &FileRecord) -> Result<TensorFile, CheckpointError> {
     let path = folder.join(&record.name);
     let fix = way_out(folder);
     let damaged = |place: &str, problem: String| CheckpointError::Damaged {
@@ -196,7 +214,7 @@ fn open_shard(folder: &Path, manifest: &Manifest, record: &FileRecord) -> Result
     if file.header_checksum != record.header_checksum {
         return Err(damaged("header", "its checksum differs from the manifest's".to_string()));
     }
-    Ok(file.file)
+    Ok(file)
 }
 
 /// The first tensors of a shard, for messages.

@@ -46,19 +46,23 @@ mod hugging_face;
 mod manifest;
 mod publish;
 mod shard;
+mod source;
 mod stored;
 mod tensor_file;
+mod tools;
 
 pub use block::Block;
 pub use checkpoint::Checkpoint;
 pub use error::CheckpointError;
 pub use facts::model_of;
-pub use hugging_face::HfFolder;
+pub use hugging_face::{Export, Exported, HfFolder, export};
 pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
 };
 pub use publish::{latest, publish, published, stage};
 pub use shard::{ShardWriter, Slot};
+pub use source::{Source, open_source};
+pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};
 
 use henge_spec::Parameter;
 

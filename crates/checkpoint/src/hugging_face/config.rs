@@ -2,6 +2,7 @@
 
 use crate::CheckpointError;
 use henge_files::{Operation, WithPath};
+use henge_spec::{Activation, Arch, DType, Model};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -221,4 +222,75 @@ impl Config {
     fn unsupported(&self, what: String, fix: &str) -> CheckpointError {
         CheckpointError::Unsupported { file: self.path.clone(), what, fix: fix.to_string() }
     }
+}
+
+/// `config.json` of a model, with the keys that the transformers library reads.
+///
+/// # Panics
+/// For encoders, which have no list of parameters to export.
+pub(super) fn render(model: &Model, dtype: DType) -> String {
+    let mut json = match model.arch {
+        Arch::Gpt => gpt2_json(model),
+        Arch::Llama => llama_json(model),
+        Arch::Bert => panic!("encoders are refused before"),
+    };
+    json["dtype"] = match dtype {
+        DType::BF16 => "bfloat16",
+        DType::F16 => "float16",
+        DType::F32 | DType::F64 => "float32",
+    }
+    .into();
+    json["torch_dtype"] = json["dtype"].clone(); // the key before version 5
+    json["tie_word_embeddings"] = model.tie_embeddings.into();
+    json["vocab_size"] = model.vocab_size.into();
+    json["initializer_range"] = model.init_std.into();
+    format!("{json:#}\n")
+}
+
+fn gpt2_json(m: &Model) -> Json {
+    // The library's default ends a document at 50256, which a smaller vocabulary has not.
+    let end_of_text = (m.vocab_size == 50257).then_some(50256);
+    serde_json::json!({
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": if m.activation == Activation::Gelu { "gelu" } else { "gelu_new" },
+        "n_layer": m.layers,
+        "n_embd": m.hidden,
+        "n_head": m.heads,
+        "n_inner": m.ffn_hidden,
+        "n_positions": m.seq_len,
+        "layer_norm_epsilon": m.norm_eps,
+        "embd_pdrop": plain(m.dropout.embedding),
+        "attn_pdrop": plain(m.dropout.attention),
+        "resid_pdrop": plain(m.dropout.hidden),
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+    })
+}
+
+fn llama_json(m: &Model) -> Json {
+    let theta = m.rope.map_or(10000.0, |rope| rope.theta);
+    serde_json::json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "num_hidden_layers": m.layers,
+        "hidden_size": m.hidden,
+        "num_attention_heads": m.heads,
+        "num_key_value_heads": m.kv_heads,
+        "head_dim": m.head_dim,
+        "intermediate_size": m.ffn_hidden,
+        "max_position_embeddings": m.seq_len,
+        "rms_norm_eps": m.norm_eps,
+        "rope_theta": theta, // the key before version 5
+        "rope_parameters": { "rope_type": "default", "rope_theta": theta },
+        "attention_dropout": plain(m.dropout.attention),
+        "attention_bias": false,
+        "mlp_bias": false,
+    })
+}
+
+/// A rate as it was written: 0.1 and not its nearest float32 in full.
+fn plain(rate: f32) -> f64 {
+    (f64::from(rate) * 1e7).round() / 1e7
 }

@@ -1,6 +1,9 @@
 //! Hugging Face folders: a `config.json` and the weights as one safetensors file or several.
 
 mod config;
+mod export;
+
+pub use export::{Export, Exported, export};
 
 use crate::stored::Element;
 use crate::tensor_file::TensorFile;
