@@ -1,0 +1,100 @@
+//! What a worker does: a block of raw input to ids.
+
+use super::json;
+use super::reader::{Block, Content};
+use crate::error::DataError;
+use crate::tokenizer::Encoder;
+use memchr::memchr_iter;
+use std::path::Path;
+
+/// The ids of one block for one corpus, with where sequences and documents end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Encoded {
+    pub(super) ids: Vec<u32>,
+    /// Ids before each end of a sequence; ids behind the last belong to a sequence that goes on.
+    pub(super) sequence_ends: Vec<usize>,
+    /// Sequences ended in this block before each end of a document.
+    pub(super) document_ends: Vec<usize>,
+}
+
+impl Encoded {
+    /// Ends the document; one without a token of its own is written as a document of no sequence, as
+    /// Megatron writes it.
+    fn end_document(&mut self, has_tokens: bool, end_of_document: Option<u32>) {
+        if has_tokens {
+            self.ids.extend(end_of_document);
+            self.sequence_ends.push(self.ids.len());
+        }
+        self.document_ends.push(self.sequence_ends.len());
+    }
+}
+
+/// What all workers share.
+pub(super) struct EncodeOptions<'a> {
+    pub(super) keys: &'a [String],
+    pub(super) end_of_document: Option<u32>,
+}
+
+/// Encodes a block into one [`Encoded`] a key.
+pub(super) fn encode_block(
+    block: &Block,
+    options: &EncodeOptions<'_>,
+    encoder: &mut Encoder<'_>,
+) -> Result<Vec<Encoded>, DataError> {
+    let mut encoded: Vec<Encoded> = options.keys.iter().map(|_| Encoded::default()).collect();
+    match &block.content {
+        Content::Lines(bytes) => encode_lines(block, bytes, options, encoder, &mut encoded)?,
+        Content::Piece { bytes, document_tokens_before, ends_document } => {
+            let text = utf8(bytes, &block.path, block.first_line, block.first_byte)?;
+            let target = &mut encoded[0];
+            encoder.encode(text, &mut target.ids)?;
+            if *ends_document {
+                let has_tokens = *document_tokens_before || !target.ids.is_empty();
+                target.end_document(has_tokens, options.end_of_document);
+            }
+        }
+    }
+    Ok(encoded)
+}
+
+fn encode_lines(
+    block: &Block,
+    bytes: &[u8],
+    options: &EncodeOptions<'_>,
+    encoder: &mut Encoder<'_>,
+    encoded: &mut [Encoded],
+) -> Result<(), DataError> {
+    let mut start = 0;
+    for (i, end) in memchr_iter(b'\n', bytes).chain((!bytes.ends_with(b"\n")).then_some(bytes.len())).enumerate() {
+        let line = block.first_line + i as u64;
+        let text = utf8(&bytes[start..end], &block.path, line, block.first_byte + start as u64)?;
+        start = end + 1;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim();
+        if text.is_empty() {
+            continue;
+        }
+        let fields = json::fields(text, options.keys).map_err(|fault| DataError::BadLine {
+            path: block.path.to_path_buf(),
+            line,
+            fault,
+        })?;
+        for (text, target) in fields.iter().zip(encoded.iter_mut()) {
+            let before = target.ids.len();
+            encoder.encode(text, &mut target.ids)?;
+            target.end_document(target.ids.len() > before, options.end_of_document);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes as text; an invalid one is named by the line it is in.
+fn utf8<'b>(bytes: &'b [u8], path: &Path, first_line: u64, first_byte: u64) -> Result<&'b str, DataError> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let valid = error.valid_up_to();
+        DataError::InvalidUtf8 {
+            path: path.to_path_buf(),
+            line: first_line + memchr_iter(b'\n', &bytes[..valid]).count() as u64,
+            offset: first_byte + valid as u64,
+        }
+    })
+}

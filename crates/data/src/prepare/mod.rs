@@ -1,0 +1,39 @@
+//! Raw text to an indexed corpus.
+//!
+//! A reader thread cuts the inputs into blocks, any number of workers parse and encode them, and the
+//! calling thread writes the results in the order of the blocks. The number of bytes between reader and
+//! writer is bounded, so memory does not grow with the corpus.
+//!
+//! A text longer than a block is cut where the tokenizer is known to end a word, so that the ids are
+//! those of the whole text; see [`cut`] for the rule.
+
+mod budget;
+mod cut;
+mod encode;
+mod inputs;
+mod journal;
+mod json;
+mod pipeline;
+mod reader;
+
+pub use cut::DOCUMENT_BUFFER;
+pub use inputs::{Format, Input, InputKind, find_inputs};
+pub use pipeline::{Progress, Summary, prepare};
+
+use std::path::PathBuf;
+
+/// What to prepare and how.
+#[derive(Clone, Debug)]
+pub struct PrepareOptions {
+    /// Files in the order in which their documents are written; see [`find_inputs`].
+    pub inputs: Vec<Input>,
+    /// The text field of JSON lines and the text column of Parquet files. With several, each is written
+    /// to a corpus of its own, `PREFIX_key`.
+    pub keys: Vec<String>,
+    /// Name of the corpus without `.bin` and `.idx`.
+    pub output: PathBuf,
+    /// Token appended to each document that has any token.
+    pub end_of_document: Option<u32>,
+    /// Threads that encode; at least 1.
+    pub workers: usize,
+}

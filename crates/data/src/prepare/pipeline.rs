@@ -1,0 +1,322 @@
+//! Reader, workers and writer, and how they stop.
+
+use super::PrepareOptions;
+use super::budget::Budget;
+use super::cut::DOCUMENT_BUFFER;
+use super::encode::{EncodeOptions, Encoded, encode_block};
+use super::journal::{Journal, name_request};
+use super::reader::{Block, Position, Reader};
+use crate::card::{CorpusCard, TokenizerCard};
+use crate::error::DataError;
+use crate::indexed::{IndexedWriter, TokenType, WriterState, beside};
+use crate::tokenizer::Tokenizer;
+use henge_files::LockFile;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of raw text between reader and writer: one longest document and the blocks around it.
+const IN_FLIGHT_BYTES: usize = DOCUMENT_BUFFER + (16 << 20);
+/// Time between two records of how far the work has come.
+const JOURNAL_EVERY: Duration = Duration::from_secs(5);
+
+/// How far a preparation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Packed bytes read of the inputs, including those of an interrupted run.
+    pub bytes: u64,
+    /// Packed bytes of all inputs; `None` when standard input is among them.
+    pub total_bytes: Option<u64>,
+    pub documents: u64,
+    pub tokens: u64,
+    pub elapsed: Duration,
+}
+
+/// What a preparation has made.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The corpora, one a key, with their cards.
+    pub corpora: Vec<(PathBuf, CorpusCard)>,
+    /// Documents without any token.
+    pub empty_documents: u64,
+    pub elapsed: Duration,
+}
+
+/// Prepares a corpus; `progress` is called now and then from the calling thread, and `stop`, once true,
+/// ends the work at the next block with [`DataError::Cancelled`].
+///
+/// A stopped or killed preparation leaves its unfinished files and a journal beside the output, and the
+/// same request goes on from there. After any other error nothing is left.
+///
+/// # Errors
+/// Unreadable or invalid input, by file and line; a full disk; another run that writes the same output.
+pub fn prepare(
+    options: &PrepareOptions,
+    tokenizer: &Tokenizer,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Summary, DataError> {
+    assert!(options.workers > 0 && !options.keys.is_empty(), "no workers or no keys");
+    let started = Instant::now();
+    let _lock = LockFile::acquire(&beside(&options.output, ".lock"))?;
+    let token_type = TokenType::for_vocabulary(tokenizer.vocabulary_size());
+    let request = name_request(options, tokenizer, token_type)?;
+    let mut writer = Writer::open(options, token_type, request)?;
+    let done = run(options, tokenizer, &mut writer, stop, &mut |writer, bytes| {
+        progress(&writer.progress(bytes, total_bytes(options), started.elapsed()));
+    });
+    match done.and_then(|()| writer.finish(tokenizer)) {
+        Ok(corpora) => Ok(Summary { corpora: corpora.0, empty_documents: corpora.1, elapsed: started.elapsed() }),
+        Err(DataError::Cancelled) => Err(DataError::Cancelled),
+        Err(error) => {
+            // The journal speaks of files that are gone by now; the first error is the one to report.
+            let _ = Journal::remove(options);
+            Err(error)
+        }
+    }
+}
+
+fn total_bytes(options: &PrepareOptions) -> Option<u64> {
+    options.inputs.iter().map(|input| std::fs::metadata(&input.path).ok().map(|m| m.len())).sum()
+}
+
+/// A unit on its way: its number, its end, and what became of it.
+struct Outcome {
+    number: u64,
+    result: Result<(Block, Vec<Encoded>), DataError>,
+}
+
+type Work = (u64, Result<Block, DataError>);
+
+fn run(
+    options: &PrepareOptions,
+    tokenizer: &Tokenizer,
+    writer: &mut Writer<'_>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Writer<'_>, u64),
+) -> Result<(), DataError> {
+    let budget = Budget::new(IN_FLIGHT_BYTES);
+    let (work_in, work_out) = channel::<Work>();
+    let (outcome_in, outcomes) = channel::<Outcome>();
+    let work_out = Mutex::new(work_out);
+    let start = writer.position;
+    thread::scope(|scope| {
+        let (budget, work_out) = (&budget, &work_out);
+        scope.spawn(move || read(options, tokenizer, start, budget, &work_in));
+        for _ in 0..options.workers {
+            let outcome_in = outcome_in.clone();
+            scope.spawn(move || work(options, tokenizer, work_out, &outcome_in));
+        }
+        drop(outcome_in);
+        let written = write_in_order(writer, &outcomes, budget, stop, progress);
+        budget.close();
+        written
+    })
+}
+
+/// The reader thread.
+fn read(options: &PrepareOptions, tokenizer: &Tokenizer, start: Position, budget: &Budget, work: &Sender<Work>) {
+    let mut reader = Reader {
+        inputs: &options.inputs,
+        rule: tokenizer.cut_rule(),
+        encoder: tokenizer.encoder(),
+        bytes_read: Arc::new(AtomicU64::new(0)),
+    };
+    let mut number = 0;
+    let done = reader.run(start, &mut |block| {
+        let wanted = budget.take(block.bytes()) && work.send((number, Ok(block))).is_ok();
+        number += 1;
+        wanted
+    });
+    if let Err(error) = done {
+        // Nobody listens only when the writer has failed, and then its error is the one to report.
+        let _ = work.send((number, Err(error)));
+    }
+}
+
+/// A worker thread.
+fn work(options: &PrepareOptions, tokenizer: &Tokenizer, work: &Mutex<Receiver<Work>>, outcomes: &Sender<Outcome>) {
+    let mut encoder = tokenizer.encoder();
+    let shared = EncodeOptions { keys: &options.keys, end_of_document: options.end_of_document };
+    loop {
+        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, block)) = next else { return };
+        let _alarm = Alarm { number, outcomes };
+        let result = block.and_then(|block| {
+            let encoded = encode_block(&block, &shared, &mut encoder)?;
+            Ok((block, encoded))
+        });
+        if outcomes.send(Outcome { number, result }).is_err() {
+            return;
+        }
+    }
+}
+
+/// Wakes the writer when a worker panics: it would wait for that block for ever.
+struct Alarm<'a> {
+    number: u64,
+    outcomes: &'a Sender<Outcome>,
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // The panic itself goes on when the threads are joined, so what error stops the writer is no matter.
+            let _ = self.outcomes.send(Outcome { number: self.number, result: Err(DataError::Cancelled) });
+        }
+    }
+}
+
+fn write_in_order(
+    writer: &mut Writer<'_>,
+    outcomes: &Receiver<Outcome>,
+    budget: &Budget,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Writer<'_>, u64),
+) -> Result<(), DataError> {
+    let (mut waiting, mut next) = (BTreeMap::new(), 0);
+    for outcome in outcomes {
+        waiting.insert(outcome.number, outcome.result);
+        while let Some(result) = waiting.remove(&next) {
+            let (block, encoded) = result?;
+            writer.write(&block, &encoded)?;
+            budget.give_back(block.bytes());
+            progress(writer, block.bytes_read);
+            next += 1;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return writer.stop();
+        }
+    }
+    Ok(())
+}
+
+/// The corpora under way.
+struct Writer<'a> {
+    options: &'a PrepareOptions,
+    token_type: TokenType,
+    request: Option<String>,
+    corpora: Vec<IndexedWriter>,
+    position: Position,
+    empty_documents: u64,
+    recorded: Instant,
+}
+
+impl<'a> Writer<'a> {
+    fn open(options: &'a PrepareOptions, token_type: TokenType, request: Option<String>) -> Result<Self, DataError> {
+        let journal = request.as_deref().and_then(|request| Journal::read(options, request));
+        let states = match &journal {
+            Some(journal) => journal.writers.clone(),
+            None => {
+                // One of another request speaks of files that are about to be emptied.
+                Journal::remove(options)?;
+                vec![WriterState::default(); options.keys.len()]
+            }
+        };
+        let corpora = prefixes(options)
+            .iter()
+            .zip(states)
+            .map(|(prefix, state)| IndexedWriter::resume(prefix, token_type, state))
+            .collect::<Result<_, _>>()?;
+        let (position, empty_documents) =
+            journal.map_or((Position::start_of(0), 0), |journal| (journal.position, journal.empty_documents));
+        Ok(Writer { options, token_type, request, corpora, position, empty_documents, recorded: Instant::now() })
+    }
+
+    fn write(&mut self, block: &Block, encoded: &[Encoded]) -> Result<(), DataError> {
+        for (corpus, encoded) in self.corpora.iter_mut().zip(encoded) {
+            self.empty_documents += write_encoded(corpus, encoded)?;
+        }
+        self.position = block.end;
+        if self.recorded.elapsed() >= JOURNAL_EVERY {
+            self.record()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what is written so far survive a kill.
+    fn record(&mut self) -> Result<(), DataError> {
+        self.recorded = Instant::now();
+        let Some(request) = self.request.clone() else { return Ok(()) };
+        let writers = self.corpora.iter_mut().map(IndexedWriter::sync).collect::<Result<_, _>>()?;
+        let (position, empty_documents) = (self.position, self.empty_documents);
+        Journal { request, position, writers, empty_documents }.write(self.options)
+    }
+
+    /// Leaves everything for the next run of the same request, unless there can be none.
+    fn stop(&mut self) -> Result<(), DataError> {
+        self.record()?;
+        if self.request.is_some() {
+            self.corpora.iter_mut().for_each(IndexedWriter::keep);
+        }
+        Err(DataError::Cancelled)
+    }
+
+    fn progress(&self, bytes: u64, total_bytes: Option<u64>, elapsed: Duration) -> Progress {
+        let states = self.corpora.iter().map(IndexedWriter::state);
+        let (documents, tokens) = states.fold((0, 0), |sum, state| (sum.0 + state.documents, sum.1 + state.tokens));
+        Progress { bytes, total_bytes, documents, tokens, elapsed }
+    }
+
+    fn finish(self, tokenizer: &Tokenizer) -> Result<(Vec<(PathBuf, CorpusCard)>, u64), DataError> {
+        if self.corpora.iter().all(|corpus| corpus.state().tokens == 0) {
+            let inputs: Vec<_> = self.options.inputs.iter().map(|i| i.path.display().to_string()).collect();
+            return Err(DataError::EmptyInput { inputs: inputs.join(", ") });
+        }
+        let mut finished = Vec::new();
+        for (prefix, corpus) in prefixes(self.options).into_iter().zip(self.corpora) {
+            CorpusCard::remove(&prefix)?;
+            let state = corpus.finish()?;
+            let card = card(&state, self.token_type, tokenizer, self.options.end_of_document);
+            card.write(&prefix)?;
+            finished.push((prefix, card));
+        }
+        Journal::remove(self.options)?;
+        Ok((finished, self.empty_documents))
+    }
+}
+
+/// The corpora's names: the output, or one a key where there are several.
+fn prefixes(options: &PrepareOptions) -> Vec<PathBuf> {
+    match &options.keys[..] {
+        [_] => vec![options.output.clone()],
+        several => several.iter().map(|key| beside(&options.output, &format!("_{key}"))).collect(),
+    }
+}
+
+/// Writes one block's ids; returns how many documents had none.
+fn write_encoded(corpus: &mut IndexedWriter, encoded: &Encoded) -> Result<u64, DataError> {
+    let (mut from, mut ended, mut empty) = (0, 0, 0);
+    for &document_end in &encoded.document_ends {
+        empty += u64::from(document_end == ended);
+        for &end in &encoded.sequence_ends[ended..document_end] {
+            corpus.push(&encoded.ids[from..end])?;
+            corpus.end_sequence()?;
+            from = end;
+        }
+        ended = document_end;
+        corpus.end_document()?;
+    }
+    corpus.push(&encoded.ids[from..])?;
+    Ok(empty)
+}
+
+fn card(state: &WriterState, token_type: TokenType, tokenizer: &Tokenizer, end_of_document: Option<u32>) -> CorpusCard {
+    CorpusCard {
+        tokens: state.tokens,
+        sequences: state.sequences,
+        documents: state.documents,
+        dtype: token_type.name().to_string(),
+        largest_id: state.largest_id,
+        end_of_document,
+        tokenizer: TokenizerCard {
+            name: tokenizer.name().to_string(),
+            fingerprint: tokenizer.fingerprint().to_string(),
+            vocabulary_size: tokenizer.vocabulary_size(),
+        },
+    }
+}

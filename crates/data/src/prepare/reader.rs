@@ -1,0 +1,276 @@
+//! Inputs to blocks: whole lines, or pieces of a text.
+
+use super::cut::{self, DOCUMENT_BUFFER};
+use super::inputs::{Input, InputKind, Packing};
+use crate::error::DataError;
+use crate::tokenizer::{CutRule, Encoder};
+use henge_files::{FilesError, Operation, WithPath};
+use memchr::{memchr_iter, memrchr};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a block where lines and words allow it.
+pub(super) const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes asked of the operating system at a time.
+const READ_BYTES: usize = 1 << 18;
+
+/// A place between two blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    /// Which input, counted from 0.
+    pub(super) input: usize,
+    /// Bytes of it before the place, after unpacking.
+    pub(super) byte: u64,
+    /// Number of the line the place is in.
+    pub(super) line: u64,
+    /// Whether the place is inside a document.
+    pub(super) in_document: bool,
+}
+
+impl Position {
+    /// The start of an input.
+    pub(super) fn start_of(input: usize) -> Self {
+        Position { input, byte: 0, line: 1, in_document: false }
+    }
+
+    fn after(self, bytes: &[u8], in_document: bool) -> Self {
+        let lines = memchr_iter(b'\n', bytes).count() as u64;
+        Position { byte: self.byte + bytes.len() as u64, line: self.line + lines, in_document, ..self }
+    }
+}
+
+/// Raw input, a unit of work.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) path: Arc<Path>,
+    pub(super) first_line: u64,
+    pub(super) first_byte: u64,
+    pub(super) content: Content,
+    /// Where the next block begins.
+    pub(super) end: Position,
+    /// Packed bytes read from all inputs so far.
+    pub(super) bytes_read: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Whole lines.
+    Lines(Vec<u8>),
+    /// Part of a text, or all of it.
+    Piece { bytes: Vec<u8>, document_tokens_before: bool, ends_document: bool },
+}
+
+impl Block {
+    /// What the block counts for in the budget.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Lines(bytes) | Content::Piece { bytes, .. } => bytes.len(),
+        }
+    }
+}
+
+/// Where blocks go; false when no more are wanted.
+pub(super) type Sink<'s> = dyn FnMut(Block) -> bool + 's;
+
+/// Reads inputs one after another.
+pub(super) struct Reader<'a> {
+    pub(super) inputs: &'a [Input],
+    pub(super) rule: CutRule,
+    /// For cuts of unknown tokenizers.
+    pub(super) encoder: Encoder<'a>,
+    pub(super) bytes_read: Arc<AtomicU64>,
+}
+
+impl Reader<'_> {
+    /// Cuts everything from `start` on into blocks.
+    pub(super) fn run(&mut self, start: Position, sink: &mut Sink<'_>) -> Result<(), DataError> {
+        for index in start.input..self.inputs.len() {
+            let position = if index == start.input { start } else { Position::start_of(index) };
+            if !self.read_input(position, sink)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn read_input(&mut self, start: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+        let input = &self.inputs[start.input];
+        let path: Arc<Path> = Arc::from(input.path.as_path());
+        let mut source = open(input, &self.bytes_read)?;
+        skip(&mut source, start.byte, &path)?;
+        let mut window = Window { source, path: Arc::clone(&path), buffer: Vec::new(), ended: false };
+        match input.kind {
+            InputKind::JsonLines => self.read_lines(&mut window, start, sink),
+            InputKind::Text => self.read_text(&mut window, start, sink),
+            InputKind::Parquet => Err(DataError::UnreadableInput {
+                path: input.path.clone(),
+                fault: "Parquet files are not read by this build; convert it to JSON lines".into(),
+            }),
+        }
+    }
+
+    fn block(&self, window: &Window, start: Position, end: Position, content: Content) -> Block {
+        let bytes_read = self.bytes_read.load(Ordering::Relaxed);
+        let path = Arc::clone(&window.path);
+        Block { path, first_line: start.line, first_byte: start.byte, content, end, bytes_read }
+    }
+
+    fn read_lines(&self, window: &mut Window, mut at: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+        let mut wanted = BLOCK_BYTES;
+        loop {
+            window.fill(wanted)?;
+            let cut = match memrchr(b'\n', &window.buffer) {
+                _ if window.ended => window.buffer.len(),
+                Some(newline) => newline + 1,
+                None if wanted >= DOCUMENT_BUFFER => {
+                    return Err(DataError::BadLine {
+                        path: window.path.to_path_buf(),
+                        line: at.line,
+                        fault: format!("the line is longer than {DOCUMENT_BUFFER} bytes; split the document"),
+                    });
+                }
+                None => {
+                    wanted = (wanted * 2).min(DOCUMENT_BUFFER);
+                    continue;
+                }
+            };
+            if cut == 0 {
+                return Ok(true);
+            }
+            wanted = BLOCK_BYTES;
+            let bytes = window.take(cut);
+            let end = at.after(&bytes, false);
+            if !sink(self.block(window, at, end, Content::Lines(bytes))) {
+                return Ok(false);
+            }
+            at = end;
+        }
+    }
+
+    fn read_text(&mut self, window: &mut Window, mut at: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+        let first = if self.rule == CutRule::Unknown { DOCUMENT_BUFFER } else { BLOCK_BYTES };
+        let mut wanted = first;
+        loop {
+            window.fill(wanted)?;
+            let cut = if window.ended { Some(window.buffer.len()) } else { self.cut(window)? };
+            let Some(cut) = cut else {
+                if wanted >= DOCUMENT_BUFFER {
+                    return Err(DataError::Uncuttable { path: window.path.to_path_buf(), limit: DOCUMENT_BUFFER });
+                }
+                wanted = (wanted * 2).min(DOCUMENT_BUFFER);
+                continue;
+            };
+            if cut == 0 {
+                return Ok(true);
+            }
+            wanted = first;
+            let bytes = window.take(cut);
+            let ends_document = window.ended && window.buffer.is_empty();
+            let end = at.after(&bytes, !ends_document);
+            let content = Content::Piece { bytes, document_tokens_before: at.in_document, ends_document };
+            if !sink(self.block(window, at, end, content)) {
+                return Ok(false);
+            }
+            at = end;
+        }
+    }
+
+    fn cut(&mut self, window: &Window) -> Result<Option<usize>, DataError> {
+        match self.rule {
+            CutRule::Unknown => cut::last_tried_cut(&window.buffer, &mut self.encoder, &window.path).map(Some),
+            rule => Ok(cut::last_cut(&window.buffer, rule)),
+        }
+    }
+}
+
+/// What has been read of an input and not yet been given away.
+struct Window {
+    source: Box<dyn Read + Send>,
+    path: Arc<Path>,
+    buffer: Vec<u8>,
+    ended: bool,
+}
+
+impl Window {
+    /// Reads until `wanted` bytes are there or the input ends.
+    fn fill(&mut self, wanted: usize) -> Result<(), DataError> {
+        while self.buffer.len() < wanted && !self.ended {
+            let before = self.buffer.len();
+            self.buffer.resize(before + READ_BYTES.min(wanted - before), 0);
+            let read = loop {
+                match self.source.read(&mut self.buffer[before..]) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    other => break other,
+                }
+            };
+            self.buffer.truncate(before + read.as_ref().copied().unwrap_or(0));
+            self.ended = read.map_err(|error| unreadable(&self.path, error))? == 0;
+        }
+        Ok(())
+    }
+
+    /// Removes the first `length` bytes.
+    fn take(&mut self, length: usize) -> Vec<u8> {
+        let rest = self.buffer.split_off(length);
+        std::mem::replace(&mut self.buffer, rest)
+    }
+}
+
+/// Damage in packed data is the file's fault, everything else the system's.
+fn unreadable(path: &Path, error: io::Error) -> DataError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::Other => {
+            let fault = format!("the packed data is damaged or cut short ({error}); copy the file again");
+            DataError::UnreadableInput { path: path.to_path_buf(), fault }
+        }
+        _ => FilesError::new(path, Operation::Read, error).into(),
+    }
+}
+
+fn open(input: &Input, bytes_read: &Arc<AtomicU64>) -> Result<Box<dyn Read + Send>, DataError> {
+    let raw: Box<dyn Read + Send> = if input.is_standard_input() {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(&input.path).with_path(&input.path, Operation::Open)?)
+    };
+    let counted = Counted { inner: raw, count: Arc::clone(bytes_read) };
+    Ok(match input.packing {
+        Packing::Plain => Box::new(counted),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(READ_BYTES, counted))),
+        Packing::Zstd => {
+            let decoder = zstd::stream::read::Decoder::new(counted).map_err(|e| unreadable(&input.path, e))?;
+            Box::new(decoder)
+        }
+    })
+}
+
+/// Passes over what an earlier run has done.
+fn skip(source: &mut impl Read, bytes: u64, path: &Path) -> Result<(), DataError> {
+    let skipped = io::copy(&mut source.take(bytes), &mut io::sink()).map_err(|error| unreadable(path, error))?;
+    if skipped < bytes {
+        let fault =
+            format!("ends after {skipped} bytes where {bytes} had been read before; it has changed, start afresh");
+        return Err(DataError::UnreadableInput { path: path.to_path_buf(), fault });
+    }
+    Ok(())
+}
+
+struct Counted<R> {
+    inner: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

@@ -1,0 +1,144 @@
+//! Byte-level BPE: words by GPT-2's pattern, bytes merged by rank, results remembered per word.
+
+use super::merge::{Merge, MergeTable, Merger};
+use super::words::Words;
+use hashbrown::HashMap;
+use henge_files::Checksum;
+
+/// Words longer than this are merged each time: they rarely come twice.
+const LONGEST_CACHED_WORD: usize = 48;
+/// The cache is emptied beyond this many words; a few megabytes an encoder.
+const CACHED_WORDS: usize = 1 << 17;
+
+/// A byte-level BPE vocabulary.
+pub(super) struct ByteLevel {
+    /// Bytes of each id; empty where the vocabulary has a gap.
+    tokens: Vec<Box<[u8]>>,
+    byte_ids: [u32; 256],
+    merges: MergeTable,
+    words: Words,
+}
+
+/// What earlier words became.
+#[derive(Default)]
+pub(super) struct WordCache {
+    places: HashMap<Box<[u8]>, (u32, u32)>,
+    ids: Vec<u32>,
+    merger: Merger,
+}
+
+impl ByteLevel {
+    /// From the bytes of each id and the merges in order of rank, as ids (left, right, result).
+    ///
+    /// # Errors
+    /// When a byte has no token of its own.
+    pub(super) fn new(tokens: Vec<Box<[u8]>>, merges: &[(u32, u32, u32)]) -> Result<Self, String> {
+        let mut byte_ids = [u32::MAX; 256];
+        for (id, bytes) in tokens.iter().enumerate() {
+            if let [byte] = bytes[..] {
+                byte_ids[byte as usize] = id as u32;
+            }
+        }
+        if let Some(byte) = byte_ids.iter().position(|&id| id == u32::MAX) {
+            return Err(format!("byte {byte:#04x} has no token in this byte-level vocabulary"));
+        }
+        let mut table = MergeTable::with_capacity(merges.len());
+        for (rank, &(left, right, id)) in merges.iter().enumerate() {
+            table.insert((left, right), Merge { rank: rank as u32, id });
+        }
+        Ok(ByteLevel { tokens, byte_ids, merges: table, words: Words::new() })
+    }
+
+    /// From a vocabulary whose ids are the ranks of its tokens, as tiktoken keeps them.
+    ///
+    /// The pair that makes a token is what its bytes merge to under the earlier merges; a rank file lists
+    /// no pairs, and taking every split of a token for a merge could give other ids.
+    pub(super) fn from_ranks(tokens: Vec<Box<[u8]>>) -> Result<Self, String> {
+        let mut model = Self::new(tokens, &[])?;
+        let (mut merger, mut parts) = (Merger::default(), Vec::new());
+        for id in 0..model.tokens.len() {
+            let bytes = &model.tokens[id];
+            if bytes.len() < 2 {
+                continue;
+            }
+            parts.clear();
+            merger.merge(bytes.iter().map(|&b| model.byte_ids[b as usize]), &model.merges, &mut parts);
+            if let [left, right] = parts[..] {
+                model.merges.insert((left, right), Merge { rank: id as u32, id: id as u32 });
+            }
+        }
+        Ok(model)
+    }
+
+    pub(super) fn encode(&self, text: &str, cache: &mut WordCache, out: &mut Vec<u32>) {
+        let mut start = 0;
+        while start < text.len() {
+            let end = self.words.end(text, start);
+            self.encode_word(&text.as_bytes()[start..end], cache, out);
+            start = end;
+        }
+    }
+
+    fn encode_word(&self, word: &[u8], cache: &mut WordCache, out: &mut Vec<u32>) {
+        if let Some(&(first, end)) = cache.places.get(word) {
+            out.extend_from_slice(&cache.ids[first as usize..end as usize]);
+            return;
+        }
+        let before = out.len();
+        cache.merger.merge(word.iter().map(|&b| self.byte_ids[b as usize]), &self.merges, out);
+        if word.len() <= LONGEST_CACHED_WORD {
+            cache.remember(word, &out[before..]);
+        }
+    }
+
+    /// The bytes of `ids` as text.
+    ///
+    /// # Errors
+    /// The first id that is not in the vocabulary.
+    pub(super) fn decode(&self, ids: &[u32]) -> Result<String, u32> {
+        let mut bytes = Vec::new();
+        for &id in ids {
+            match self.tokens.get(id as usize) {
+                Some(token) if !token.is_empty() => bytes.extend_from_slice(token),
+                _ => return Err(id),
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub(super) fn token_id(&self, token: &str) -> Option<u32> {
+        self.tokens.iter().position(|bytes| **bytes == *token.as_bytes()).map(|id| id as u32)
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// A checksum of the vocabulary and the merges, however they were stored.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut checksum = Checksum::new();
+        for bytes in &self.tokens {
+            checksum.update(&(bytes.len() as u32).to_le_bytes());
+            checksum.update(bytes);
+        }
+        let mut merges: Vec<_> = self.merges.iter().map(|(pair, merge)| (merge.rank, *pair)).collect();
+        merges.sort_unstable();
+        for (_, (left, right)) in merges {
+            checksum.update(&left.to_le_bytes());
+            checksum.update(&right.to_le_bytes());
+        }
+        checksum.hex()
+    }
+}
+
+impl WordCache {
+    fn remember(&mut self, word: &[u8], ids: &[u32]) {
+        if self.places.len() >= CACHED_WORDS {
+            self.places.clear();
+            self.ids.clear();
+        }
+        let first = self.ids.len() as u32;
+        self.ids.extend_from_slice(ids);
+        self.places.insert(word.into(), (first, self.ids.len() as u32));
+    }
+}
