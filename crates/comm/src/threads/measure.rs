@@ -18,8 +18,8 @@ pub struct AllReduceRate {
     /// Bytes read and written by all ranks per second: an all-reduce reads each rank's
     /// buffer once and writes it once, `2 * ranks * bytes`.
     pub bytes_per_second: f64,
-    /// The same count for a copy of one buffer of that size cut over the same threads,
-    /// `2 * bytes`.
+    /// The same count for a copy of one buffer of that size cut over the same threads, done
+    /// `ranks` times, so that it moves as many bytes and other processes disturb it as much.
     pub copy_bytes_per_second: f64,
 }
 
@@ -40,7 +40,7 @@ impl Transfer for NoMessage {
 }
 
 /// Times all-reduces (sum) of `bytes` of f32 over `ranks` ranks of one thread, in `rounds`
-/// rounds of one copy and one all-reduce each, after two rounds to warm up.
+/// rounds of the copies and one all-reduce each, after two rounds to warm up.
 ///
 /// # Errors
 /// The failure of a rank; the engine's own time-out is the only one there can be.
@@ -53,17 +53,12 @@ pub fn measure_all_reduce(ranks: usize, bytes: usize, rounds: usize) -> Result<A
     let ends = world::<NoMessage>(grid, Options::new(ranks, 1));
     let times = run_ranks(ends, move |comm| time_rounds(&comm, bytes, rounds))?;
     let [copy, reduce] = times[0];
-    let bytes_per_second = (2 * ranks * bytes) as f64 / reduce;
-    Ok(AllReduceRate {
-        ranks,
-        bytes,
-        seconds: reduce,
-        bytes_per_second,
-        copy_bytes_per_second: (2 * bytes) as f64 / copy,
-    })
+    let moved = (2 * ranks * bytes) as f64;
+    let (bytes_per_second, copy_bytes_per_second) = (moved / reduce, moved / copy);
+    Ok(AllReduceRate { ranks, bytes, seconds: reduce, bytes_per_second, copy_bytes_per_second })
 }
 
-/// Median seconds of a copy and of an all-reduce.
+/// Median seconds of the copies and of an all-reduce.
 fn time_rounds(comm: &ThreadComm<NoMessage>, bytes: usize, rounds: usize) -> Result<[f64; 2], CommError> {
     const WARM_UP: usize = 2;
     let len = bytes / size_of::<f32>();
@@ -76,7 +71,9 @@ fn time_rounds(comm: &ThreadComm<NoMessage>, bytes: usize, rounds: usize) -> Res
     for round in 0..WARM_UP + rounds {
         comm.barrier(Group::World)?;
         let begun = Instant::now();
-        std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source));
+        for _ in 0..comm.grid().ranks() {
+            std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source));
+        }
         comm.barrier(Group::World)?;
         let copied = Instant::now();
         comm.all_reduce(Group::World, ViewMut::of(&mut data), Reduce::Sum)?;
