@@ -229,7 +229,18 @@ fn vocabulary_loss_over_shards() {
         let mut dx = activation(&b, tokens + 1, inputs, &vec![0.0; (tokens + 1) * inputs]);
         let (at, bias_at) = (first * inputs, vocabulary * inputs + first);
         let shard = shard(first);
-        b.vocabulary_gradient(logits, &stats[i], &xs, &weights[i], &shard, scale, &mut dx, &mut grads, at, Some(bias_at));
+        b.vocabulary_gradient(
+            logits,
+            &stats[i],
+            &xs,
+            &weights[i],
+            &shard,
+            scale,
+            &mut dx,
+            &mut grads,
+            at,
+            Some(bias_at),
+        );
         dx_sum.iter_mut().zip(dx.values()).for_each(|(sum, dx)| *sum += dx);
     }
     let loss = |x: &[f64], table: &[f64], bias: &[f64]| scale * losses(x, table, bias).iter().sum::<f64>();

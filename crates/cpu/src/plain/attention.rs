@@ -55,8 +55,7 @@ pub fn backward<R: Real>(dy: &[R], qkv: &[R], logs: &[R], call: &AttentionCall, 
         let dy = &dy[(row * shape.heads + place.head) * d..][..d];
         let factors = factors(call, place, n);
         let p: Vec<f64> = scores(qkv, call, place, n).iter().map(|e| (e - log).exp()).collect();
-        let u: Vec<f64> =
-            (0..n).map(|j| factors[j] * dot(dy, &qkv[value_at(shape, place, j)..][..d])).collect();
+        let u: Vec<f64> = (0..n).map(|j| factors[j] * dot(dy, &qkv[value_at(shape, place, j)..][..d])).collect();
         let mean: f64 = (0..n).map(|j| p[j] * u[j]).sum();
         let query = query_at(shape, place);
         for j in 0..n {

@@ -83,7 +83,14 @@ impl<R: Real> Plain<R> {
 fn row_factors(at: &DropoutAt, rows: usize, row: usize, columns: usize) -> Vec<f32> {
     let seq = rows / at.samples.len();
     let mut factors = vec![0.0; columns];
-    at.dropout.fill_row(at.samples[row / seq], at.layer as u32, at.first_head as u32, (row % seq) as u32, 0, &mut factors);
+    at.dropout.fill_row(
+        at.samples[row / seq],
+        at.layer as u32,
+        at.first_head as u32,
+        (row % seq) as u32,
+        0,
+        &mut factors,
+    );
     factors
 }
 
@@ -212,13 +219,7 @@ impl<R: Real> Backend for Plain<R> {
         }
     }
 
-    fn layer_norm(
-        &self,
-        x: &Activation<R>,
-        gain: &Vec<R>,
-        bias: &Vec<R>,
-        eps: f64,
-    ) -> (Activation<R>, PlainNormStats) {
+    fn layer_norm(&self, x: &Activation<R>, gain: &Vec<R>, bias: &Vec<R>, eps: f64) -> (Activation<R>, PlainNormStats) {
         let stats: Vec<_> = (0..x.rows()).map(|row| norm::statistics(x.row(row), eps)).collect();
         let mut y = self.blank_like(x);
         for (row, &stats) in stats.iter().enumerate() {
@@ -298,7 +299,11 @@ impl<R: Real> Backend for Plain<R> {
 
     fn attention(&self, qkv: &Activation<R>, call: &AttentionCall) -> (Activation<R>, Flat<R>) {
         let shape = call.shape;
-        assert_eq!((qkv.rows(), qkv.columns()), (shape.batch * shape.seq, shape.qkv_columns()), "fused attention input");
+        assert_eq!(
+            (qkv.rows(), qkv.columns()),
+            (shape.batch * shape.seq, shape.qkv_columns()),
+            "fused attention input"
+        );
         let mut y = self.blank(qkv.rows(), shape.heads * shape.head_dim);
         let mut logs = Flat::blank(&self.pool, qkv.rows() * shape.heads, Kind::Activation);
         attention::forward(qkv.values(), call, y.values_mut(), logs.values_mut());
