@@ -59,7 +59,7 @@ pub use hugging_face::{Export, Exported, HfFolder, export};
 pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
 };
-pub use publish::{latest, publish, published, stage};
+pub use publish::{latest, newest, publish, published, stage};
 pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};
 pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};

@@ -147,6 +147,24 @@ pub fn latest(checkpoints: &Path) -> Result<Option<Checkpoint>, CheckpointError>
     published(checkpoints)?.pop().map(|(_, path)| Checkpoint::open(&path)).transpose()
 }
 
+/// The folder of the checkpoint at a path: the path itself, or the newest published in it or in
+/// its `checkpoints`, as in a run's folder.
+pub fn newest(path: &Path) -> Result<PathBuf, CheckpointError> {
+    if path.join(MANIFEST).is_file() || parse_name(path).is_some() {
+        return Ok(path.to_path_buf());
+    }
+    for folder in [path.to_path_buf(), path.join("checkpoints")] {
+        if let Some((_, newest)) = published(&folder)?.pop() {
+            return Ok(newest);
+        }
+    }
+    Err(CheckpointError::NotFound {
+        path: path.to_path_buf(),
+        problem: if path.exists() { "there is no checkpoint in it" } else { "there is nothing there" }.to_string(),
+        fix: "give a checkpoint or a run's folder".to_string(),
+    })
+}
+
 /// What to do about a damaged checkpoint: the one before it, where there is one.
 pub(crate) fn way_out(checkpoint: &Path) -> String {
     let step = parse_name(checkpoint).map(|(step, _)| step);

@@ -1,6 +1,6 @@
 //! Whatever weights stand at a path.
 
-use crate::{Block, Checkpoint, CheckpointError, HfFolder, Kind, MANIFEST, Weights, latest};
+use crate::{Block, Checkpoint, CheckpointError, HfFolder, Kind, Weights, newest};
 use henge_spec::Parameter;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,20 +75,16 @@ impl Source for Checkpoint {
 /// Opens what stands at a path: a checkpoint, a folder of checkpoints (the newest), a run's
 /// folder, or a Hugging Face folder.
 pub fn open_source(path: &Path) -> Result<Box<dyn Source>, CheckpointError> {
-    if path.join(MANIFEST).is_file() {
-        return Ok(Box::new(Checkpoint::open(path)?));
-    }
     if path.join("config.json").is_file() {
         return Ok(Box::new(HfFolder::open(path)?));
     }
-    for folder in [path.to_path_buf(), path.join("checkpoints")] {
-        if let Some(checkpoint) = latest(&folder)? {
-            return Ok(Box::new(checkpoint));
-        }
+    match newest(path) {
+        Ok(folder) => Ok(Box::new(Checkpoint::open(&folder)?)),
+        Err(CheckpointError::NotFound { path, problem, .. }) => Err(CheckpointError::NotFound {
+            path,
+            problem,
+            fix: "give a checkpoint, a run's folder or a Hugging Face folder (with config.json)".to_string(),
+        }),
+        Err(error) => Err(error),
     }
-    Err(CheckpointError::NotFound {
-        path: path.to_path_buf(),
-        problem: if path.exists() { "no weights are recognised there" } else { "there is nothing there" }.to_string(),
-        fix: format!("give a checkpoint (with {MANIFEST}), a run's folder or a Hugging Face folder (with config.json)"),
-    })
 }

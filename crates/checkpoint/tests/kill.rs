@@ -40,7 +40,9 @@ fn load(checkpoints: &Path) -> u64 {
 fn saving_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let first = load(Path::new(&folder)) + 1;
-    (first..).for_each(|step| save(Path::new(&folder), step));
+    for step in first.. {
+        save(Path::new(&folder), step);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What is there.
 
-use crate::manifest::{MANIFEST, TensorRecord};
-use crate::{Checkpoint, CheckpointError, Kind, published};
+use crate::manifest::TensorRecord;
+use crate::{Checkpoint, CheckpointError, Kind, newest, published};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -50,19 +50,11 @@ pub fn summarize(checkpoint: &Checkpoint) -> Summary {
 /// folder. A damaged one stands in the list as its error.
 pub fn list(path: &Path) -> Result<Vec<Result<Summary, CheckpointError>>, CheckpointError> {
     let open = |folder: &Path| Checkpoint::open(folder).map(|checkpoint| summarize(&checkpoint));
-    if path.join(MANIFEST).is_file() {
+    let newest = newest(path)?;
+    if newest == path {
         return Ok(vec![open(path)]);
     }
-    let mut found = published(path)?;
-    if found.is_empty() {
-        found = published(&path.join("checkpoints"))?;
-    }
-    if found.is_empty() {
-        return Err(CheckpointError::NotFound {
-            path: path.to_path_buf(),
-            problem: "there is no checkpoint there".to_string(),
-            fix: "give a checkpoint, or a run's folder".to_string(),
-        });
-    }
+    let folder = newest.parent().expect("a published checkpoint lies in a folder");
+    let found = published(folder)?;
     Ok(found.iter().map(|(_, folder)| open(folder)).collect())
 }
