@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use henge_data::order::{Part, SampleOrder, Split};
-//! use henge_data::prepare::{Format, PrepareOptions, find_inputs, prepare};
+//! use henge_data::prepare::{Format, PrepareOptions, RECORD_EVERY, find_inputs, prepare};
 //! use henge_data::{Corpus, tokenizer::Tokenizer};
 //! use std::sync::atomic::AtomicBool;
 //!
@@ -25,6 +25,7 @@
 //!     output: folder.path().join("rhyme"),
 //!     end_of_document: None,
 //!     workers: 2,
+//!     record_every: RECORD_EVERY,
 //! };
 //! prepare(&options, &tokenizer, &AtomicBool::new(false), &mut |_| {})?;
 //!

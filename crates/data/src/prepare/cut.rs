@@ -9,7 +9,6 @@
 
 use crate::error::DataError;
 use crate::tokenizer::{CutRule, Encoder};
-use std::path::Path;
 
 /// The longest stretch of one document held in memory: 64 MiB.
 pub const DOCUMENT_BUFFER: usize = 64 << 20;
@@ -24,13 +23,13 @@ pub(super) fn last_cut(text: &[u8], rule: CutRule) -> Option<usize> {
 }
 
 /// The last place at which this encoder gives the same ids cut and uncut.
-pub(super) fn last_tried_cut(text: &[u8], encoder: &mut Encoder<'_>, path: &Path) -> Result<usize, DataError> {
-    for at in cuts(text, CutRule::BehindLetters).take(TRIES) {
+pub(super) fn last_tried_cut(text: &[u8], encoder: &mut Encoder<'_>) -> Result<Option<usize>, DataError> {
+    for at in cuts(text, CutRule::Unknown).take(TRIES) {
         if is_same(text, at, encoder)? {
-            return Ok(at);
+            return Ok(Some(at));
         }
     }
-    Err(DataError::Uncuttable { path: path.to_path_buf(), limit: DOCUMENT_BUFFER })
+    Ok(None)
 }
 
 fn cuts(text: &[u8], rule: CutRule) -> impl Iterator<Item = usize> {

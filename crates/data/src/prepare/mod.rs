@@ -13,6 +13,7 @@ mod encode;
 mod inputs;
 mod journal;
 mod json;
+mod long_line;
 mod pipeline;
 mod reader;
 
@@ -21,6 +22,10 @@ pub use inputs::{Format, Input, InputKind, find_inputs};
 pub use pipeline::{Progress, Summary, prepare};
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// A customary [`PrepareOptions::record_every`]: a record flushes all files to the device.
+pub const RECORD_EVERY: Duration = Duration::from_secs(5);
 
 /// What to prepare and how.
 #[derive(Clone, Debug)]
@@ -36,4 +41,6 @@ pub struct PrepareOptions {
     pub end_of_document: Option<u32>,
     /// Threads that encode; at least 1.
     pub workers: usize,
+    /// Time between two records of how far the work has come, from which a killed run goes on.
+    pub record_every: Duration,
 }

@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Bytes of raw text between reader and writer: one longest document and the blocks around it.
 const IN_FLIGHT_BYTES: usize = DOCUMENT_BUFFER + (16 << 20);
-/// Time between two records of how far the work has come.
-const JOURNAL_EVERY: Duration = Duration::from_secs(5);
 
 /// How far a preparation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +101,7 @@ fn run(
     let (work_in, work_out) = channel::<Work>();
     let (outcome_in, outcomes) = channel::<Outcome>();
     let work_out = Mutex::new(work_out);
-    let start = writer.position;
+    let start = writer.position.unwrap_or(Position::start_of(0));
     thread::scope(|scope| {
         let (budget, work_out) = (&budget, &work_out);
         scope.spawn(move || read(options, tokenizer, start, budget, &work_in));
@@ -122,6 +120,7 @@ fn run(
 fn read(options: &PrepareOptions, tokenizer: &Tokenizer, start: Position, budget: &Budget, work: &Sender<Work>) {
     let mut reader = Reader {
         inputs: &options.inputs,
+        keys: &options.keys,
         rule: tokenizer.cut_rule(),
         encoder: tokenizer.encoder(),
         bytes_read: Arc::new(AtomicU64::new(0)),
@@ -201,7 +200,8 @@ struct Writer<'a> {
     token_type: TokenType,
     request: Option<String>,
     corpora: Vec<IndexedWriter>,
-    position: Position,
+    /// `None` inside a line from which no later run can go on.
+    position: Option<Position>,
     empty_documents: u64,
     recorded: Instant,
 }
@@ -224,7 +224,15 @@ impl<'a> Writer<'a> {
             .collect::<Result<_, _>>()?;
         let (position, empty_documents) =
             journal.map_or((Position::start_of(0), 0), |journal| (journal.position, journal.empty_documents));
-        Ok(Writer { options, token_type, request, corpora, position, empty_documents, recorded: Instant::now() })
+        Ok(Writer {
+            options,
+            token_type,
+            request,
+            corpora,
+            position: Some(position),
+            empty_documents,
+            recorded: Instant::now(),
+        })
     }
 
     fn write(&mut self, block: &Block, encoded: &[Encoded]) -> Result<(), DataError> {
@@ -232,7 +240,7 @@ impl<'a> Writer<'a> {
             self.empty_documents += write_encoded(corpus, encoded)?;
         }
         self.position = block.end;
-        if self.recorded.elapsed() >= JOURNAL_EVERY {
+        if self.recorded.elapsed() >= self.options.record_every {
             self.record()?;
         }
         Ok(())
@@ -240,10 +248,10 @@ impl<'a> Writer<'a> {
 
     /// Makes what is written so far survive a kill.
     fn record(&mut self) -> Result<(), DataError> {
+        let (Some(request), Some(position)) = (self.request.clone(), self.position) else { return Ok(()) };
         self.recorded = Instant::now();
-        let Some(request) = self.request.clone() else { return Ok(()) };
         let writers = self.corpora.iter_mut().map(IndexedWriter::sync).collect::<Result<_, _>>()?;
-        let (position, empty_documents) = (self.position, self.empty_documents);
+        let empty_documents = self.empty_documents;
         Journal { request, position, writers, empty_documents }.write(self.options)
     }
 

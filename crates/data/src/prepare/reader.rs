@@ -2,10 +2,11 @@
 
 use super::cut::{self, DOCUMENT_BUFFER};
 use super::inputs::{Input, InputKind, Packing};
+use super::long_line::LongLine;
 use crate::error::DataError;
 use crate::tokenizer::{CutRule, Encoder};
 use henge_files::{FilesError, Operation, WithPath};
-use memchr::{memchr_iter, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read};
@@ -50,8 +51,8 @@ pub(super) struct Block {
     pub(super) first_line: u64,
     pub(super) first_byte: u64,
     pub(super) content: Content,
-    /// Where the next block begins.
-    pub(super) end: Position,
+    /// Where the next block begins; `None` inside a line too long to hold, from which no later run can go on.
+    pub(super) end: Option<Position>,
     /// Packed bytes read from all inputs so far.
     pub(super) bytes_read: u64,
 }
@@ -79,6 +80,8 @@ pub(super) type Sink<'s> = dyn FnMut(Block) -> bool + 's;
 /// Reads inputs one after another.
 pub(super) struct Reader<'a> {
     pub(super) inputs: &'a [Input],
+    /// The fields to take of JSON lines.
+    pub(super) keys: &'a [String],
     pub(super) rule: CutRule,
     /// For cuts of unknown tokenizers.
     pub(super) encoder: Encoder<'a>,
@@ -113,13 +116,13 @@ impl Reader<'_> {
         }
     }
 
-    fn block(&self, window: &Window, start: Position, end: Position, content: Content) -> Block {
+    fn block(&self, window: &Window, start: Position, end: Option<Position>, content: Content) -> Block {
         let bytes_read = self.bytes_read.load(Ordering::Relaxed);
         let path = Arc::clone(&window.path);
         Block { path, first_line: start.line, first_byte: start.byte, content, end, bytes_read }
     }
 
-    fn read_lines(&self, window: &mut Window, mut at: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+    fn read_lines(&mut self, window: &mut Window, mut at: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
         let mut wanted = BLOCK_BYTES;
         loop {
             window.fill(wanted)?;
@@ -127,11 +130,9 @@ impl Reader<'_> {
                 _ if window.ended => window.buffer.len(),
                 Some(newline) => newline + 1,
                 None if wanted >= DOCUMENT_BUFFER => {
-                    return Err(DataError::BadLine {
-                        path: window.path.to_path_buf(),
-                        line: at.line,
-                        fault: format!("the line is longer than {DOCUMENT_BUFFER} bytes; split the document"),
-                    });
+                    let Some(end) = self.read_long_line(window, at, sink)? else { return Ok(false) };
+                    (at, wanted) = (end, BLOCK_BYTES);
+                    continue;
                 }
                 None => {
                     wanted = (wanted * 2).min(DOCUMENT_BUFFER);
@@ -144,7 +145,7 @@ impl Reader<'_> {
             wanted = BLOCK_BYTES;
             let bytes = window.take(cut);
             let end = at.after(&bytes, false);
-            if !sink(self.block(window, at, end, Content::Lines(bytes))) {
+            if !sink(self.block(window, at, Some(end), Content::Lines(bytes))) {
                 return Ok(false);
             }
             at = end;
@@ -152,15 +153,15 @@ impl Reader<'_> {
     }
 
     fn read_text(&mut self, window: &mut Window, mut at: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
-        let first = if self.rule == CutRule::Unknown { DOCUMENT_BUFFER } else { BLOCK_BYTES };
+        let first = self.piece_bytes();
         let mut wanted = first;
         loop {
             window.fill(wanted)?;
-            let cut = if window.ended { Some(window.buffer.len()) } else { self.cut(window)? };
+            let cut = match window.ended {
+                true => Some(window.buffer.len()),
+                false => self.cut(&window.buffer, &window.path)?,
+            };
             let Some(cut) = cut else {
-                if wanted >= DOCUMENT_BUFFER {
-                    return Err(DataError::Uncuttable { path: window.path.to_path_buf(), limit: DOCUMENT_BUFFER });
-                }
                 wanted = (wanted * 2).min(DOCUMENT_BUFFER);
                 continue;
             };
@@ -172,19 +173,106 @@ impl Reader<'_> {
             let ends_document = window.ended && window.buffer.is_empty();
             let end = at.after(&bytes, !ends_document);
             let content = Content::Piece { bytes, document_tokens_before: at.in_document, ends_document };
-            if !sink(self.block(window, at, end, content)) {
+            if !sink(self.block(window, at, Some(end), content)) {
                 return Ok(false);
             }
             at = end;
         }
     }
 
-    fn cut(&mut self, window: &Window) -> Result<Option<usize>, DataError> {
-        match self.rule {
-            CutRule::Unknown => cut::last_tried_cut(&window.buffer, &mut self.encoder, &window.path).map(Some),
-            rule => Ok(cut::last_cut(&window.buffer, rule)),
-        }
+    /// The length at which a text is worth cutting.
+    fn piece_bytes(&self) -> usize {
+        if self.rule == CutRule::Unknown { DOCUMENT_BUFFER } else { BLOCK_BYTES }
     }
+
+    /// Where to cut a text that goes on; `None` when more of it may show a place.
+    fn cut(&mut self, text: &[u8], path: &Path) -> Result<Option<usize>, DataError> {
+        let found = match self.rule {
+            CutRule::Unknown => cut::last_tried_cut(text, &mut self.encoder)?,
+            rule => cut::last_cut(text, rule),
+        };
+        if found.is_none() && text.len() >= DOCUMENT_BUFFER {
+            return Err(DataError::Uncuttable { path: path.to_path_buf(), limit: DOCUMENT_BUFFER });
+        }
+        Ok(found)
+    }
+
+    /// A JSON line beyond the buffer: its text goes on in pieces. `None` when no more blocks are wanted.
+    fn read_long_line(
+        &mut self,
+        window: &mut Window,
+        start: Position,
+        sink: &mut Sink<'_>,
+    ) -> Result<Option<Position>, DataError> {
+        let path = Arc::clone(&window.path);
+        let bad_line = |fault: String| DataError::BadLine { path: path.to_path_buf(), line: start.line, fault };
+        let [key] = self.keys else {
+            return Err(bad_line(format!(
+                "the line is longer than {DOCUMENT_BUFFER} bytes, which is read for one key only; split the document"
+            )));
+        };
+        let mut decoder = LongLine::new(key);
+        let mut text = LongText { bytes: Vec::new(), start, given: false };
+        let mut end = start;
+        loop {
+            let line_end = memchr(b'\n', &window.buffer).map(|newline| newline + 1);
+            let bytes = window.take(line_end.unwrap_or(window.buffer.len()));
+            for part in bytes.chunks(BLOCK_BYTES) {
+                decoder.feed(part, &mut text.bytes).map_err(bad_line)?;
+                if !self.give_pieces(&mut text, window, sink)? {
+                    return Ok(None);
+                }
+            }
+            end = end.after(&bytes, false);
+            if line_end.is_some() || window.ended {
+                break;
+            }
+            window.fill(BLOCK_BYTES)?;
+        }
+        decoder.finish().map_err(bad_line)?;
+        let wanted = self.give_piece(&mut text, usize::MAX, Some(end), window, sink)?;
+        Ok(wanted.then_some(end))
+    }
+
+    fn give_pieces(&mut self, text: &mut LongText, window: &Window, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+        while text.bytes.len() >= self.piece_bytes() {
+            let Some(cut) = self.cut(&text.bytes, &window.path)? else { break };
+            if !self.give_piece(text, cut, None, window, sink)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives away the text before `cut`; the document ends there when `end` says where the line does.
+    fn give_piece(
+        &self,
+        text: &mut LongText,
+        cut: usize,
+        end: Option<Position>,
+        window: &Window,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, DataError> {
+        let rest = text.bytes.split_off(cut.min(text.bytes.len()));
+        let bytes = std::mem::replace(&mut text.bytes, rest);
+        if std::str::from_utf8(&bytes).is_err() {
+            let (line, offset) = (text.start.line, text.start.byte);
+            return Err(DataError::InvalidUtf8 { path: window.path.to_path_buf(), line, offset });
+        }
+        let (document_tokens_before, ends_document) = (text.given, end.is_some());
+        text.given = true;
+        let content = Content::Piece { bytes, document_tokens_before, ends_document };
+        Ok(sink(self.block(window, text.start, end, content)))
+    }
+}
+
+/// The decoded text of a long line that has not been given away yet.
+struct LongText {
+    bytes: Vec<u8>,
+    /// Where the line begins.
+    start: Position,
+    /// Whether some of the text has been given away.
+    given: bool,
 }
 
 /// What has been read of an input and not yet been given away.

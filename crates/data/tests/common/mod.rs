@@ -1,7 +1,7 @@
 //! What the tests of this crate share.
 #![allow(dead_code)]
 
-use henge_data::prepare::{Format, InputKind, PrepareOptions, find_inputs};
+use henge_data::prepare::{Format, PrepareOptions, RECORD_EVERY, find_inputs};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -25,6 +25,7 @@ pub fn options(inputs: &[&Path], output: &Path) -> PrepareOptions {
         output: output.to_path_buf(),
         end_of_document: None,
         workers: 2,
+        record_every: RECORD_EVERY,
     }
 }
 
@@ -41,5 +42,3 @@ pub fn names(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
-
-pub const TEXT: InputKind = InputKind::Text;
