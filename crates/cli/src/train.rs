@@ -1,13 +1,15 @@
 //! `henge train`: from a run file to a trained model.
 
+mod folder;
+mod progress;
+mod resolve;
+mod sources;
+
 use crate::failure::Failure;
-use henge_checkpoint::{Block, HfFolder, Weights};
 use henge_comm::threads;
-use henge_cpu::Fast;
-use henge_data::{Corpus, SampleOrder, Split};
-use henge_spec::{Batching, Run, Settings};
-use henge_train::{CorpusSource, EvaluationReport, GivenBatches, Job, Observer, Options, Source, StepReport, TrainError};
-use std::path::{Path, PathBuf};
+use henge_spec::Run;
+use henge_train::{Job, Options};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(clap::Args)]
@@ -26,16 +28,24 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let (run, weights) = resolve(&args)?;
-    let folder = PathBuf::from(&run.dir);
-    let (train, valid) = sources(&run)?;
-    open_folder(&folder, &run)?;
-    let options =
-        Options { dump_gradients: args.dump_gradients, dump_logits: args.dump_logits.clone(), peak_flops: None };
+    let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
+    let (train, valid) = sources::open(&run)?;
+    let folder = folder::open(&run)?;
+    let options = Options { dump_gradients: args.dump_gradients, dump_logits: args.dump_logits, peak_flops: None };
     let (ranks, threads) = (run.layout.ranks(), threads_per_rank(&run));
-    announce(&run, threads);
-    let observer: Arc<dyn Observer> = Arc::new(Lines { steps: run.train.steps });
-    let job = Job { run, folder, train, valid, weights, options, observer };
+    let observer = Arc::new(progress::Lines::new(run.train.steps));
+    observer.begin(&run, threads);
+    let path = folder.path().to_path_buf();
+    let job = Job { run, folder: path, train, valid, weights, options, observer };
+    let job = Arc::new(job);
     let precision = job.run.train.precision;
-    Ok(henge_train::launch(&job, threads::Options::new(ranks, threads), |_| Fast::new(threads, precision))?)
+    let device = move |_| henge_cpu::Plain::<f32>::new();
+    Ok(henge_train::launch(job, threads::Options::new(ranks, threads), device)?)
+}
+
+/// The cores, or the run file's number of threads, shared evenly; at least one a rank.
+fn threads_per_rank(run: &Run) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if run.threads == 0 { cores } else { run.threads };
+    (threads / run.layout.ranks()).max(1)
 }

@@ -31,6 +31,6 @@ mod totals;
 
 pub use error::TrainError;
 pub use given::GivenBatches;
-pub use launch::{Job, Options, launch};
+pub use launch::{Job, Options, ReadWeights, launch};
 pub use metrics::{EvaluationReport, MetricsFile, Observer, StepReport};
-pub use source::{CorpusSource, Sequence, Source};
+pub use source::{CorpusSource, Sequence, Source, ValidationSource};

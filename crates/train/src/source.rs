@@ -1,7 +1,7 @@
 //! Where sequences come from.
 
 use crate::TrainError;
-use henge_data::SampleOrder;
+use henge_data::order::SampleOrder;
 use henge_spec::Batching;
 
 /// Tokens and their targets, `[s]` each; a negative target is not scored.
@@ -24,16 +24,14 @@ pub trait Source: Send + Sync {
 
 /// A corpus in its order: sample i of the run is a pure function of i.
 pub struct CorpusSource {
-    order: SampleOrder,
+    corpus: Corpus,
     batching: Batching,
-    origin: String,
-    vocab_size: usize,
 }
 
 impl CorpusSource {
     /// `origin` names the corpus in errors.
     pub fn new(order: SampleOrder, batching: Batching, origin: &str, vocab_size: usize) -> Self {
-        Self { order, batching, origin: origin.to_string(), vocab_size }
+        Self { corpus: Corpus { order, origin: origin.to_string(), vocab_size }, batching }
     }
 }
 
@@ -43,8 +41,48 @@ impl Source for CorpusSource {
     }
 
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
-        let sample = self.order.sample(position).map_err(|error| TrainError::Data(error.to_string()))?;
-        let tokens = sample.tokens;
+        self.corpus.sequence(position)
+    }
+}
+
+/// A validation set from its beginning, each sequence once. The last batch is filled up
+/// with sequences of which nothing is scored.
+pub struct ValidationSource {
+    corpus: Corpus,
+    global_batch: usize,
+}
+
+impl ValidationSource {
+    /// `origin` names the corpus in errors.
+    pub fn new(order: SampleOrder, global_batch: usize, origin: &str, vocab_size: usize) -> Self {
+        Self { corpus: Corpus { order, origin: origin.to_string(), vocab_size }, global_batch }
+    }
+}
+
+impl Source for ValidationSource {
+    fn batch(&self, _step: u64, consumed: u64) -> Option<usize> {
+        (consumed < self.corpus.order.distinct_samples()).then_some(self.global_batch)
+    }
+
+    fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
+        let last = self.corpus.order.distinct_samples() - 1;
+        let mut sequence = self.corpus.sequence(position.min(last))?;
+        if position > last {
+            sequence.labels.fill(-1);
+        }
+        Ok(sequence)
+    }
+}
+
+struct Corpus {
+    order: SampleOrder,
+    origin: String,
+    vocab_size: usize,
+}
+
+impl Corpus {
+    fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
+        let mut tokens = self.order.sample(position).map_err(|error| TrainError::Data(error.to_string()))?;
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) {
             return Err(TrainError::TokenBeyondVocabulary {
                 origin: self.origin.clone(),
@@ -54,6 +92,7 @@ impl Source for CorpusSource {
             });
         }
         let labels = tokens[1..].iter().map(|&token| i64::from(token)).collect();
-        Ok(Sequence { tokens: tokens[..tokens.len() - 1].to_vec(), labels })
+        tokens.pop();
+        Ok(Sequence { tokens, labels })
     }
 }

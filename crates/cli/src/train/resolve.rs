@@ -1,0 +1,40 @@
+//! From a run file, its overrides and its starting weights to a checked run.
+
+use crate::failure::Failure;
+use henge_checkpoint::{Block, CheckpointError, HfFolder, Weights};
+use henge_spec::{Parameter, Run, Settings};
+use henge_train::{ReadWeights, TrainError};
+use std::path::Path;
+use std::sync::Arc;
+
+pub fn resolve(file: &Path, overrides: &[String]) -> Result<(Run, Option<ReadWeights>), Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::request(format!("{name}: {error}; give the path of a run file")))?;
+    let mut settings = Settings::parse(&text, &name)?;
+    overrides.iter().try_for_each(|text| settings.set(text))?;
+    let folder = match settings.text("init.from").map(str::to_string) {
+        Some(from) => Some(adopt(&mut settings, Path::new(&from))?),
+        None => None,
+    };
+    Ok((Run::resolve(settings)?, folder.map(reader)))
+}
+
+fn adopt(settings: &mut Settings, from: &Path) -> Result<HfFolder, Failure> {
+    let folder = HfFolder::open(from)?;
+    settings.adopt(&folder.facts(), &from.join("config.json").display().to_string())?;
+    Ok(folder)
+}
+
+fn reader(folder: HfFolder) -> ReadWeights {
+    Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
+        let block = Block { row, rows, column, columns };
+        folder.read(parameter, block, out).map_err(|error| TrainError::Weights(error.to_string()))
+    })
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        if error.is_machine() { Self::run(error) } else { Self::request(error) }
+    }
+}

@@ -1,0 +1,86 @@
+//! Opens a run's data.
+
+use crate::failure::Failure;
+use henge_data::order::{Part, SampleOrder, Split};
+use henge_data::{Corpus, CorpusPart, DataError};
+use henge_spec::Run;
+use henge_train::{CorpusSource, GivenBatches, Source, TrainError, ValidationSource};
+use std::path::Path;
+use std::sync::Arc;
+
+type Sources = (Arc<dyn Source>, Vec<(String, Arc<dyn Source>)>);
+
+/// Training and validation sequences.
+pub fn open(run: &Run) -> Result<Sources, Failure> {
+    let train: Arc<dyn Source> = match &run.data.batches {
+        Some(file) => Arc::new(given(run, file)?),
+        None => Arc::new(corpora(run)?),
+    };
+    Ok((train, validation(run)?))
+}
+
+fn given(run: &Run, file: &str) -> Result<GivenBatches, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::request(format!("{file}: {error}")))?;
+    let given = GivenBatches::parse(&text, file, run.model.vocab_size, run.model.seq_len)?;
+    given.sizes().iter().try_for_each(|&size| run.check_batch(size))?;
+    let (steps, batches) = (run.train.steps, given.sizes().len());
+    if steps > batches as u64 {
+        return Err(TrainError::TooFewBatches { file: file.to_string(), steps, batches }.into());
+    }
+    Ok(given)
+}
+
+fn corpora(run: &Run) -> Result<CorpusSource, Failure> {
+    let split = Split::new(run.data.split)?;
+    let mut parts = Vec::new();
+    for (prefix, weight) in &run.data.train {
+        let corpus = checked(run, prefix)?;
+        // With validation sets of its own a run trains on the whole corpus.
+        let part = if run.data.valid.is_empty() { corpus.part(&split, Part::Train)? } else { corpus.whole(Part::Train) };
+        parts.push((part, *weight));
+    }
+    let order = SampleOrder::shuffled(parts, run.model.seq_len as u64, run.seed)?;
+    Ok(CorpusSource::new(order, run.train.batching, &names(&run.data.train), run.model.vocab_size))
+}
+
+fn names(corpora: &[(String, f64)]) -> String {
+    corpora.iter().map(|(prefix, _)| prefix.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn validation(run: &Run) -> Result<Vec<(String, Arc<dyn Source>)>, Failure> {
+    if run.train.eval_every == 0 {
+        return Ok(Vec::new());
+    }
+    let split = Split::new(run.data.split)?;
+    let own = run.data.valid.iter().map(|prefix| (prefix, None));
+    let shared = run.data.train.iter().map(|(prefix, _)| (prefix, Some(&split)));
+    let sets: Vec<_> = if run.data.valid.is_empty() { shared.collect() } else { own.collect() };
+    sets.into_iter().map(|(prefix, split)| Ok((prefix.clone(), validation_set(run, prefix, split)?))).collect()
+}
+
+fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<dyn Source>, Failure> {
+    let corpus = checked(run, prefix)?;
+    let part: CorpusPart = match split {
+        Some(split) => corpus.part(split, Part::Valid)?,
+        None => corpus.whole(Part::Valid),
+    };
+    let order = SampleOrder::sequential(vec![part], run.model.seq_len as u64)?;
+    Ok(Arc::new(ValidationSource::new(order, run.train.batching.global, prefix, run.model.vocab_size)))
+}
+
+/// Opens a corpus and holds its largest token against the model before any work starts.
+fn checked(run: &Run, prefix: &str) -> Result<Arc<Corpus>, Failure> {
+    let corpus = Corpus::open(Path::new(prefix))?;
+    let (largest, vocab_size) = (corpus.largest_id()?, run.model.vocab_size);
+    if (largest as usize) < vocab_size {
+        return Ok(corpus);
+    }
+    let (origin, place) = (run.place("data.train"), format!("the largest of {prefix}"));
+    Err(TrainError::TokenBeyondVocabulary { origin, token: u64::from(largest), place, vocab_size }.into())
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        if error.is_machine_failure() { Self::run(error) } else { Self::request(error) }
+    }
+}
