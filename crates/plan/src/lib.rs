@@ -26,16 +26,21 @@
 
 pub mod cost;
 mod error;
+mod explain;
+mod fit;
 mod hardware;
 mod jitter;
 pub mod memory;
 mod predict;
 pub mod published;
+pub mod search;
 pub mod simulate;
 mod switches;
 mod workload;
 
 pub use error::PlanError;
+pub use explain::{Neighbour, neighbours};
+pub use fit::{gib, shortfall};
 pub use hardware::{Cluster, Constants, Device, Peaks};
 pub use jitter::Jitter;
 pub use predict::{Breakdown, Estimate, Prediction, estimate, observe, predict};

@@ -145,11 +145,12 @@ fn message(work: &Workload, stage: usize) -> f64 {
         * work.switches.precision.activation_bytes();
     let node = work.cluster.node_devices;
     let (from, to) = (stage % pipeline * tensor * data, (stage + 1) % pipeline * tensor * data);
-    let together = (0..data).all(|replica| (from + replica * tensor) / node == (to + replica * tensor) / node);
+    let inside = |replica: usize| (from + replica * tensor) / node == (to + replica * tensor) / node;
+    let together = tensor * data < node && (0..data).all(inside);
     let slice = whole / tensor as f64;
     let group = Group::contiguous(tensor, node);
     match (work.switches.sequence_parallel, work.switches.scatter_gather) {
-        _ if together && tensor <= node => network.message_in_node(whole),
+        _ if together => network.message_in_node(whole),
         (SequenceParallel::On, _) => network.message_across(slice),
         (_, ScatterGather::On) => network.message_across(slice) + network.gather(whole, group),
         (_, ScatterGather::Off) => network.message_across(whole),
