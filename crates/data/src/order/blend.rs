@@ -21,7 +21,14 @@ const SLACK: f64 = 1e-7;
 pub struct Blend {
     /// Normalised to a sum of one.
     weights: Vec<f64>,
+    rule: Rule,
     state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Tijdeman,
+    Megatron,
 }
 
 #[derive(Debug)]
@@ -40,6 +47,18 @@ impl Blend {
     /// # Panics
     /// When there is no weight.
     pub fn new(weights: &[f64]) -> Result<Self, DataError> {
+        Self::with_rule(weights, Rule::Tijdeman)
+    }
+
+    /// The turns of Megatron's BlendedDataset, which have no bound on the error.
+    ///
+    /// # Errors and panics
+    /// As [`Blend::new`].
+    pub fn megatron(weights: &[f64]) -> Result<Self, DataError> {
+        Self::with_rule(weights, Rule::Megatron)
+    }
+
+    fn with_rule(weights: &[f64], rule: Rule) -> Result<Self, DataError> {
         assert!(!weights.is_empty(), "a blend of no corpora");
         if let Some(&weight) = weights.iter().find(|w| !(w.is_finite() && **w > 0.0)) {
             return Err(DataError::BadWeight { weight });
@@ -47,7 +66,7 @@ impl Blend {
         let sum: f64 = weights.iter().sum();
         let weights: Vec<f64> = weights.iter().map(|w| w / sum).collect();
         let counts = vec![vec![0; weights.len()]];
-        Ok(Blend { weights, state: Mutex::new(State { counts, block: u64::MAX, turns: Vec::new() }) })
+        Ok(Blend { weights, rule, state: Mutex::new(State { counts, block: u64::MAX, turns: Vec::new() }) })
     }
 
     /// The shares, with a sum of one.
@@ -111,21 +130,36 @@ impl Blend {
     }
 
     fn next(&self, i: u64, counts: &[u64]) -> usize {
+        match self.rule {
+            Rule::Tijdeman => self.first_to_fall_behind(i, counts),
+            Rule::Megatron => self.most_behind(i.max(1) as f64, counts),
+        }
+    }
+
+    /// The corpus of the largest lag when `taken` samples are counted, the first of equals.
+    fn most_behind(&self, taken: f64, counts: &[u64]) -> usize {
+        let mut most = (f64::NEG_INFINITY, 0);
+        for (corpus, (&weight, &count)) in self.weights.iter().zip(counts).enumerate() {
+            let lag = weight * taken - count as f64;
+            if lag > most.0 {
+                most = (lag, corpus);
+            }
+        }
+        most.1
+    }
+
+    fn first_to_fall_behind(&self, i: u64, counts: &[u64]) -> usize {
         let corpora = self.weights.len() as f64;
         let margin = 1.0 / (2.0 * corpora - 2.0);
         let mut best = (f64::INFINITY, 0);
-        let mut most_behind = (f64::NEG_INFINITY, 0);
         for (corpus, (&weight, &count)) in self.weights.iter().zip(counts).enumerate() {
             let lag = weight * (i + 1) as f64 - count as f64;
-            if lag > most_behind.0 {
-                most_behind = (lag, corpus);
-            }
             let deadline = (1.0 - margin - lag) / weight;
             if lag >= margin - SLACK && deadline < best.0 {
                 best = (deadline, corpus);
             }
         }
-        if best.0.is_finite() { best.1 } else { most_behind.1 }
+        if best.0.is_finite() { best.1 } else { self.most_behind((i + 1) as f64, counts) }
     }
 }
 

@@ -1,9 +1,25 @@
 //! Samples by their position in the run.
 
 use super::blend::Blend;
-use crate::corpus::CorpusPart;
+use super::megatron::{MegatronIndex, MegatronOptions};
+use super::split::{Part, Split};
+use crate::corpus::{Corpus, CorpusPart};
 use crate::error::DataError;
+use crate::indexed::IndexedCorpus;
 use henge_random::{Permutation, key, mix};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What Megatron's order depends on besides corpora and split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MegatronRun {
+    /// `s`: inputs a sample.
+    pub sequence_length: u64,
+    /// numpy's seed.
+    pub seed: u32,
+    /// Samples the run asks for; `None` for one epoch.
+    pub samples: Option<u64>,
+}
 
 /// The samples of a run, in order, without end.
 #[derive(Debug)]
@@ -20,6 +36,8 @@ struct Source {
     part: CorpusPart,
     /// Samples an epoch.
     samples: u64,
+    /// Megatron's tables, in its order.
+    index: Option<MegatronIndex>,
 }
 
 /// Where sample `i` of the run lies.
@@ -27,12 +45,10 @@ struct Source {
 pub struct Location {
     /// Which of the order's corpora, counted from 0.
     pub corpus: usize,
-    /// How many times all samples of that corpus came before.
+    /// How many times all samples of that corpus came before; 0 in Megatron's order, which mixes epochs.
     pub epoch: u64,
     /// The sample's number in its part before shuffling.
     pub number: u64,
-    /// Position of its first token in the `.bin`.
-    pub first_token: u64,
 }
 
 /// A stretch of one document.
@@ -43,6 +59,12 @@ pub struct Piece {
     pub offset: u64,
     pub tokens: u64,
 }
+
+/// Consecutive tokens of a `.bin`.
+type Span = Range<u64>;
+
+/// What Megatron adds to the samples it asks of each corpus of a blend.
+const MEGATRON_SURPLUS: f64 = 0.005;
 
 impl SampleOrder {
     /// Corpora blended by weight, the samples of each shuffled anew every epoch under `seed`.
@@ -66,6 +88,37 @@ impl SampleOrder {
         Ok(SampleOrder { sequence_length, sources, blend: None, shuffle: None })
     }
 
+    /// Megatron's own order: the same samples in the same order as its GPTDataset (of one corpus) or its
+    /// BlendedDataset (of several) serves for `samples` samples under `seed`.
+    ///
+    /// # Errors
+    /// A part without a full sample, or a weight that is not positive.
+    pub fn megatron(
+        corpora: Vec<(Arc<Corpus>, f64)>,
+        split: &Split,
+        part: Part,
+        options: &MegatronRun,
+    ) -> Result<Self, DataError> {
+        let weights: Vec<f64> = corpora.iter().map(|(_, weight)| *weight).collect();
+        let blend = Blend::megatron(&weights)?;
+        let mut sources = Vec::new();
+        for ((corpus, _), &weight) in corpora.iter().zip(blend.weights()) {
+            let indexed = corpus.indexed();
+            let sequences = split.cut(indexed.sequences())[part.index()].clone();
+            let samples = match corpora.len() {
+                1 => options.samples,
+                _ => options.samples.map(|n| ((n as f64 * weight).ceil() * (1.0 + MEGATRON_SURPLUS)).ceil() as u64),
+            };
+            let (sequence_length, seed) = (options.sequence_length, options.seed);
+            let wanted = MegatronOptions { sequences: sequences.clone(), sequence_length, seed, samples };
+            let index = MegatronIndex::build(indexed, &wanted)?;
+            let tokens = indexed.sequence_start(sequences.start)?..indexed.sequence_start(sequences.end)?;
+            let part = CorpusPart { corpus: Arc::clone(corpus), part, tokens };
+            sources.push(Source { part, samples: index.samples(), index: Some(index) });
+        }
+        Ok(SampleOrder { sequence_length: options.sequence_length, sources, blend: Some(blend), shuffle: None })
+    }
+
     /// `s`: inputs a sample; a sample has one token more.
     pub fn sequence_length(&self) -> u64 {
         self.sequence_length
@@ -85,72 +138,101 @@ impl SampleOrder {
 
     /// Appends the tokens `[s + 1]` of sample `i` to `out`.
     pub fn read(&self, i: u64, out: &mut Vec<u32>) -> Result<(), DataError> {
-        let location = self.locate(i);
+        let location = self.locate(i)?;
         let indexed = self.sources[location.corpus].part.corpus.indexed();
-        indexed.read(location.first_token, self.sequence_length as usize + 1, out)
+        for span in self.spans(&location)? {
+            indexed.read(span.start, (span.end - span.start) as usize, out)?;
+        }
+        Ok(())
     }
 
     /// Where sample `i` lies.
-    pub fn locate(&self, i: u64) -> Location {
+    ///
+    /// # Errors
+    /// In Megatron's order, a sample past those that were asked for.
+    pub fn locate(&self, i: u64) -> Result<Location, DataError> {
         let (corpus, turn) = match &self.blend {
             Some(blend) => blend.turn(i),
             None => self.in_sequence(i),
         };
         let source = &self.sources[corpus];
+        if let Some(index) = &source.index {
+            let number = index.shuffle_index.get(turn as usize).copied();
+            let number = number.ok_or_else(|| DataError::BadRequest {
+                what: format!("sample {i} needs sample {turn} of corpus {corpus}, whose order has {}", source.samples),
+                remedy: "build the order for as many samples as the run reads".into(),
+            })?;
+            return Ok(Location { corpus, epoch: 0, number });
+        }
         let (epoch, place) = (turn / source.samples, turn % source.samples);
-        let number = match self.permutation(corpus, epoch) {
-            Some(permutation) => permutation.apply(place),
-            None => place,
+        let number = self.permutation(corpus, epoch).map_or(place, |permutation| permutation.apply(place));
+        Ok(Location { corpus, epoch, number })
+    }
+
+    /// Stretches of the `.bin` that make up a sample, in order.
+    fn spans(&self, location: &Location) -> Result<Vec<Span>, DataError> {
+        let source = &self.sources[location.corpus];
+        let indexed = source.part.corpus.indexed();
+        let Some(index) = &source.index else {
+            let first = source.part.tokens.start + location.number * self.sequence_length;
+            return Ok(vec![first..first + self.sequence_length + 1]);
         };
-        let first_token = source.part.tokens.start + number * self.sequence_length;
-        Location { corpus, epoch, number, first_token }
+        let stretches = index.stretches(location.number, indexed).into_iter();
+        stretches
+            .map(|(sequence, skip, tokens)| {
+                let first = indexed.sequence_start(sequence)? + skip;
+                Ok(first..first + tokens)
+            })
+            .collect()
     }
 
     /// The documents of a location, in order, with the stretch of each.
     pub fn pieces(&self, location: &Location) -> Result<Vec<Piece>, DataError> {
         let indexed = self.sources[location.corpus].part.corpus.indexed();
-        let (mut at, end) = (location.first_token, location.first_token + self.sequence_length + 1);
-        let mut document = indexed.document_of(indexed.sequence_of(at));
         let mut pieces = Vec::new();
-        while at < end && document < indexed.documents() {
-            let sequences = indexed.document(document)?;
-            let (first, last) = (indexed.sequence_start(sequences.start)?, indexed.sequence_start(sequences.end)?);
-            let tokens = last.min(end).saturating_sub(at);
-            if tokens > 0 {
-                pieces.push(Piece { document, offset: at - first, tokens });
-            }
-            at += tokens;
-            document += 1;
+        for span in self.spans(location)? {
+            add_pieces(indexed, span, &mut pieces)?;
         }
         Ok(pieces)
     }
 
     /// The samples below `limit` of the run that read any token of `document` of corpus `corpus`, in order.
     ///
-    /// Only for shuffled orders of any number of corpora and sequential ones of one.
+    /// The formula order inverts its permutation; the others, kept for small corpora, look at each sample.
     pub fn samples_of_document(&self, corpus: usize, document: u64, limit: u64) -> Result<Vec<u64>, DataError> {
+        if let (Some(blend), true) = (&self.blend, self.shuffle.is_some()) {
+            return self.invert(blend, corpus, document, limit);
+        }
+        let mut found = Vec::new();
+        for i in 0..limit {
+            let location = self.locate(i)?;
+            if location.corpus == corpus && self.pieces(&location)?.iter().any(|piece| piece.document == document) {
+                found.push(i);
+            }
+        }
+        Ok(found)
+    }
+
+    fn invert(&self, blend: &Blend, corpus: usize, document: u64, limit: u64) -> Result<Vec<u64>, DataError> {
         let source = &self.sources[corpus];
         let indexed = source.part.corpus.indexed();
         let sequences = indexed.document(document)?;
         let (start, s) = (source.part.tokens.start, self.sequence_length);
         let first = indexed.sequence_start(sequences.start)?.max(start);
         let end = indexed.sequence_start(sequences.end)?.min(source.part.tokens.end);
-        let mut found = Vec::new();
         if first >= end {
-            return Ok(found);
+            return Ok(Vec::new());
         }
         // Sample `number` reads tokens start + number * s up to and with start + (number + 1) * s.
         let numbers = (first - start).saturating_sub(1) / s..((end - 1 - start) / s + 1).min(source.samples);
-        let turns = match &self.blend {
-            Some(blend) => blend.count(corpus, limit),
-            None => limit,
-        };
+        let turns = blend.count(corpus, limit);
+        let mut found = Vec::new();
         for epoch in 0..turns.div_ceil(source.samples) {
             let permutation = self.permutation(corpus, epoch);
             for number in numbers.clone() {
                 let turn = epoch * source.samples + permutation.map_or(number, |p| p.invert(number));
                 if turn < turns {
-                    found.push(self.blend.as_ref().map_or(turn, |blend| blend.position(corpus, turn)));
+                    found.push(blend.position(corpus, turn));
                 }
             }
         }
@@ -181,7 +263,23 @@ impl SampleOrder {
     }
 }
 
+fn add_pieces(indexed: &IndexedCorpus, span: Span, pieces: &mut Vec<Piece>) -> Result<(), DataError> {
+    let mut at = span.start;
+    let mut document = indexed.document_of(indexed.sequence_of(at));
+    while at < span.end && document < indexed.documents() {
+        let sequences = indexed.document(document)?;
+        let (first, last) = (indexed.sequence_start(sequences.start)?, indexed.sequence_start(sequences.end)?);
+        let tokens = last.min(span.end).saturating_sub(at);
+        if tokens > 0 {
+            pieces.push(Piece { document, offset: at - first, tokens });
+        }
+        at += tokens;
+        document += 1;
+    }
+    Ok(())
+}
+
 fn sources(parts: impl Iterator<Item = CorpusPart>, sequence_length: u64) -> Result<Vec<Source>, DataError> {
     assert!(sequence_length > 0, "samples of no tokens");
-    parts.map(|part| Ok(Source { samples: part.samples(sequence_length)?, part })).collect()
+    parts.map(|part| Ok(Source { samples: part.samples(sequence_length)?, part, index: None })).collect()
 }
