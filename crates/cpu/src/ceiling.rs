@@ -3,7 +3,7 @@
 //! A share of peak means something only beside a peak of the same moment: on shared
 //! machines a core may lose half its speed for seconds.
 
-use crate::simd::{Level, Simd, kernel};
+use crate::simd::{Level, kernel};
 use crate::team::{Parts, Team};
 use std::time::Instant;
 

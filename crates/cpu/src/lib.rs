@@ -1,5 +1,6 @@
 //! The CPU backends.
 pub mod ceiling;
+mod fast;
 mod math;
 mod memory;
 pub mod plain;
@@ -8,6 +9,7 @@ mod rounding;
 mod simd;
 mod team;
 
+pub use fast::{Fast, FastLogits, FastWeight};
 pub use memory::{Activation, Flat};
 pub use plain::Plain;
 pub use rounding::Rounding;

@@ -7,8 +7,9 @@
 //! weights and moments. PyTorch's autocast draws the line in the same places, but for
 //! logits, which it rounds.
 
+use crate::simd::{Level, kernel};
 use half::f16;
-use henge_tensor::Real;
+use henge_tensor::{Precision, Real};
 
 /// To what the operands of products are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,35 @@ impl Rounding {
             Rounding::Exact => {}
             Rounding::Bf16 => values.iter_mut().for_each(|v| *v = R::of(f64::from(bf16_nearest(v.wide() as f32)))),
             Rounding::F16 => values.iter_mut().for_each(|v| *v = R::of(f16::from_f64(v.wide()).to_f64())),
+        }
+    }
+}
+
+impl Rounding {
+    /// As [`Rounding::apply`], by vectors.
+    pub(crate) fn apply_fast(self, level: Level, values: &mut [f32]) {
+        match self {
+            Rounding::Exact => {}
+            Rounding::Bf16 => round_bf16(level, values),
+            Rounding::F16 => self.apply(values),
+        }
+    }
+}
+
+impl From<Precision> for Rounding {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Rounding::Exact,
+            Precision::BF16 => Rounding::Bf16,
+            Precision::F16 => Rounding::F16,
+        }
+    }
+}
+
+kernel! {
+    fn round_bf16<S>(values: &mut [f32]) {
+        for value in values {
+            *value = bf16_nearest(*value);
         }
     }
 }

@@ -29,7 +29,7 @@ mod real;
 mod view;
 
 // Part of the trait's signatures; an implementation needs no other crate for them.
-pub use henge_spec::{Activation as NonLinearity, DType};
+pub use henge_spec::{Activation as NonLinearity, DType, Precision};
 
 pub use backend::{
     AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, VocabularyShard,

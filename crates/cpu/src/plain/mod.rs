@@ -4,10 +4,10 @@
 //! precision. `Plain<f64>` is what finite differences are taken with.
 
 mod attention;
-mod linear;
+pub(crate) mod linear;
 mod norm;
 mod optimizer;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 use crate::memory::{Activation, Flat};
 use crate::rounding::Rounding;

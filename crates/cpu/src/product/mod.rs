@@ -23,7 +23,7 @@ mod pack;
 mod tile;
 
 pub use pack::{DEPTH, Packing, pack_rows, pack_transposed};
-pub use tile::{Old, SLIVER_STRIDE, Tile, tile_by_columns, tile_of_panel, tile_of_sliver};
+pub use tile::{Old, SLIVER_STRIDE, Tile, tile_by_columns, tile_by_rows, tile_of_sliver};
 
 #[cfg(test)]
 mod tests;
@@ -206,7 +206,10 @@ impl Sweep<'_> {
             let c = self.c.pointer(row * self.c_stride + column);
             let columns = (columns.end - column).min(panel);
             let Left { run, rows, a, a_step } = left;
-            run(self.level, &Tile { rows, columns, depth, a, a_step, b: b.as_ptr(), c, c_stride: self.c_stride, old });
+            run(
+                self.level,
+                &Tile { rows, columns, depth, a, a_step, a_stride: 0, b: b.as_ptr(), c, c_stride: self.c_stride, old },
+            );
         }
     }
 }

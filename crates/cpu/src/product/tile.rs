@@ -49,6 +49,8 @@ pub struct Tile {
     pub a: *const f32,
     /// Numbers between `a(r, k)` and `a(r, k + 1)`.
     pub a_step: usize,
+    /// Numbers between `a(r, k)` and `a(r + 1, k)`; read by [`tile_by_rows`] alone.
+    pub a_stride: usize,
     /// `depth` rows of a full panel.
     pub b: *const f32,
     pub c: *mut f32,
@@ -84,9 +86,9 @@ kernel! {
     pub fn tile_of_sliver<S>(tile: &Tile) {
         dispatch::<S, SLIVER_STRIDE>(tile)
     }
-    /// `a` is itself a panel: `a(r, k) = a[k * a_step + r * panel]`.
-    pub fn tile_of_panel<S>(tile: &Tile) {
-        if S::LANES == 16 { dispatch::<S, 32>(tile) } else { dispatch::<S, 16>(tile) }
+    /// The rows of `a` are `a_stride` apart: `a(r, k) = a[k * a_step + r * a_stride]`.
+    pub fn tile_by_rows<S>(tile: &Tile) {
+        dispatch::<S, 0>(tile)
     }
 }
 
@@ -109,6 +111,7 @@ fn dispatch<S: Simd, const STRIDE: usize>(tile: &Tile) {
 unsafe fn run<S: Simd, const ROWS: usize, const STRIDE: usize>(tile: &Tile) {
     let mut sums = [[S::splat(0.0); 2]; ROWS];
     let (mut a, mut b) = (tile.a, tile.b);
+    let stride = if STRIDE == 0 { tile.a_stride } else { STRIDE };
     // SAFETY: `a` and `b` advance by one step of `depth` at a time; prefetches past the
     // end are harmless (`wrapping_add` forms the address).
     unsafe {
@@ -120,7 +123,7 @@ unsafe fn run<S: Simd, const ROWS: usize, const STRIDE: usize>(tile: &Tile) {
                 S::prefetch(b.wrapping_add(AHEAD * 2 * S::LANES + S::LANES));
             }
             for (r, sums) in sums.iter_mut().enumerate() {
-                let ar = S::splat(*a.add(r * STRIDE));
+                let ar = S::splat(*a.add(r * stride));
                 sums[0] = S::fma(ar, b0, sums[0]);
                 sums[1] = S::fma(ar, b1, sums[1]);
             }

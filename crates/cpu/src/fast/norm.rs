@@ -1,0 +1,121 @@
+//! Layer norm in one pass over memory: a row stays in the first cache for its sums.
+//!
+//! ```text
+//!   forward    row -> mean -> variance about it -> y          stats: [mean, rstd] a row
+//!   backward   row -> two sums -> dx += ...;  64 rows a task, each with its own sums of
+//!              the parameters' gradients, which are added in the order of the tasks
+//! ```
+
+use crate::simd::{Level, get, kernel, put};
+use crate::team::{Parts, Team};
+
+use super::elementwise::each_row;
+
+/// Rows of a task of the backward: part of the result's order, not of the machine's.
+const ROWS: usize = 64;
+
+kernel! {
+    /// Mean and reciprocal standard deviation.
+    fn statistics<S>(x: &[f32], eps: f32) -> [f32; 2] {
+        let n = x.len() as f32;
+        let mut sum = S::splat(0.0);
+        for i in (0..x.len()).step_by(S::LANES) {
+            sum = S::add(sum, get::<S>(x, i));
+        }
+        let mean = S::sum(sum) / n;
+        let mut squares = S::splat(0.0);
+        let whole = x.len() / S::LANES * S::LANES;
+        for i in (0..whole).step_by(S::LANES) {
+            let centred = S::sub(get::<S>(x, i), S::splat(mean));
+            squares = S::fma(centred, centred, squares);
+        }
+        let rest: f32 = x[whole..].iter().map(|x| (x - mean) * (x - mean)).sum();
+        [mean, 1.0 / ((S::sum(squares) + rest) / n + eps).sqrt()]
+    }
+    fn normalise<S>(x: &[f32], stats: [f32; 2], gain: &[f32], bias: &[f32], y: &mut [f32]) {
+        let [mean, rstd] = stats;
+        for i in (0..x.len()).step_by(S::LANES) {
+            let z = S::mul(S::sub(get::<S>(x, i), S::splat(mean)), S::splat(rstd));
+            put::<S>(y, i, S::fma(z, get::<S>(gain, i), get::<S>(bias, i)));
+        }
+    }
+    /// `dx += rstd (g - mean(g) - z mean(g z))` with `g = dy gain`; `dgain += dy z`,
+    /// `dbias += dy`.
+    fn backward_row<S>(dy: &[f32], x: &[f32], stats: [f32; 2], gain: &[f32], dx: &mut [f32], dgain: &mut [f32], dbias: &mut [f32]) {
+        let [mean, rstd] = stats;
+        let n = x.len() as f32;
+        let (mut sum, mut sum_z) = (S::splat(0.0), S::splat(0.0));
+        for i in (0..x.len()).step_by(S::LANES) {
+            let d = get::<S>(dy, i);
+            let z = S::mul(S::sub(get::<S>(x, i), S::splat(mean)), S::splat(rstd));
+            let g = S::mul(d, get::<S>(gain, i));
+            sum = S::add(sum, g);
+            sum_z = S::fma(g, z, sum_z);
+            put::<S>(dgain, i, S::fma(d, z, get::<S>(dgain, i)));
+            put::<S>(dbias, i, S::add(d, get::<S>(dbias, i)));
+        }
+        let (mean_g, mean_gz) = (S::sum(sum) / n, S::sum(sum_z) / n);
+        for i in (0..x.len()).step_by(S::LANES) {
+            let z = S::mul(S::sub(get::<S>(x, i), S::splat(mean)), S::splat(rstd));
+            let g = S::mul(get::<S>(dy, i), get::<S>(gain, i));
+            let rest = S::fma(z, S::splat(mean_gz), S::splat(mean_g));
+            put::<S>(dx, i, S::fma(S::splat(rstd), S::sub(g, rest), get::<S>(dx, i)));
+        }
+    }
+}
+
+/// `y` and `stats [rows, 2]` of `x [rows, columns]`; `finish` runs on each row of `y`.
+pub fn forward(
+    (level, team): (Level, &Team),
+    x: &[f32],
+    (gain, bias, eps): (&[f32], &[f32], f64),
+    stats: &mut [f32],
+    y: &mut [f32],
+    finish: impl Fn(&mut [f32]) + Sync,
+) {
+    let (columns, stats) = (gain.len(), Parts::of(stats));
+    each_row(team, y, columns, |y, row| {
+        let x = &x[row * columns..][..columns];
+        let found = statistics(level, x, eps as f32);
+        // SAFETY: each row writes its own statistics.
+        unsafe { stats.part(2 * row, 2) }.copy_from_slice(&found);
+        normalise(level, x, found, gain, bias, y);
+        finish(y);
+    });
+}
+
+/// What the backward reads.
+#[derive(Clone, Copy)]
+pub struct Backward<'a> {
+    pub dy: &'a [f32],
+    pub x: &'a [f32],
+    pub stats: &'a [f32],
+    pub gain: &'a [f32],
+}
+
+/// Numbers of sums that [`backward`] leaves.
+pub fn backward_scratch(rows: usize, columns: usize) -> usize {
+    rows.div_ceil(ROWS) * 2 * columns
+}
+
+/// Adds to `dx`, and overwrites `sums [tasks, 2, columns]` with each task's sums of the
+/// gradients of gain and bias.
+pub fn backward((level, team): (Level, &Team), inputs: Backward, dx: &mut [f32], sums: &mut [f32]) {
+    let Backward { dy, x, stats, gain } = inputs;
+    let columns = gain.len();
+    let rows = x.len() / columns.max(1);
+    let (dx, sums) = (Parts::of(dx), Parts::of(sums));
+    team.each(rows.div_ceil(ROWS), &|_, task| {
+        // SAFETY: each task has its own sums and its own rows.
+        let sums = unsafe { sums.part(task * 2 * columns, 2 * columns) };
+        sums.fill(0.0);
+        let (dgain, dbias) = sums.split_at_mut(columns);
+        for row in task * ROWS..((task + 1) * ROWS).min(rows) {
+            let at = row * columns..(row + 1) * columns;
+            // SAFETY: as above.
+            let dx = unsafe { dx.part(at.start, columns) };
+            let stats = [stats[2 * row], stats[2 * row + 1]];
+            backward_row(level, &dy[at.clone()], &x[at], stats, gain, dx, dgain, dbias);
+        }
+    });
+}
