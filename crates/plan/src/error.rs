@@ -63,6 +63,15 @@ pub enum PlanError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A model's shape that cannot be read.
+    #[error("model `{text}`: {problem}; name a preset, a run file, or a shape such as \
+        layers=32,hidden=3840,heads=32,seq_len=2048,vocab_size=51200")]
+    ModelText {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A switch value that does not exist.
     #[error("{switch}: `{given}` is not one of {allowed}")]
     Switch {

@@ -100,9 +100,10 @@ fn reasons(work: &Workload, best: &Prediction, other: &Workload, prediction: &Pr
 
 fn changed((name, old, new): &(&str, f64, f64), step: f64) -> String {
     let share = 100.0 * (new - old) / step;
-    match (*old > 0.002 * step, new > old) {
-        (true, true) => format!("{name} {:.1}x longer ({share:+.1}% of the step)", new / old),
-        (true, false) if *new > 0.0 => format!("{name} {:.1}x shorter ({share:+.1}%)", old / new),
+    let factor = if new > old { new / old } else { old / new };
+    match (old.min(*new) > 0.002 * step && factor >= 1.15, new > old) {
+        (true, true) => format!("{name} {factor:.1}x longer ({share:+.1}% of the step)"),
+        (true, false) => format!("{name} {factor:.1}x shorter ({share:+.1}% of the step)"),
         _ => format!("{name} {share:+.1}% of the step"),
     }
 }

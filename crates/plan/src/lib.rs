@@ -33,7 +33,10 @@ mod jitter;
 pub mod memory;
 mod predict;
 pub mod published;
+pub mod questions;
+pub mod report;
 pub mod search;
+mod shape;
 pub mod simulate;
 mod switches;
 mod workload;
@@ -44,6 +47,7 @@ pub use fit::{gib, shortfall};
 pub use hardware::{Cluster, Constants, Device, Peaks};
 pub use jitter::Jitter;
 pub use predict::{Breakdown, Estimate, Prediction, estimate, observe, predict};
+pub use shape::parse_shape;
 pub use switches::{
     Accumulation, Kernels, Outputs, Overlap, Precision, ScatterGather, Sharding, Stack, Switches, TensorOverlap,
     on_or_off,

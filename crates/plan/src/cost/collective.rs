@@ -22,6 +22,11 @@ impl Group {
         Self { ranks: ranks as f64, per_node: ranks.min((node / stride).max(1)) as f64 }
     }
 
+    /// Whether its ranks sit in more than one node.
+    pub fn crosses_nodes(&self) -> bool {
+        self.nodes() > 1.0
+    }
+
     fn nodes(&self) -> f64 {
         (self.ranks / self.per_node).ceil()
     }
@@ -55,7 +60,7 @@ impl<'a> Network<'a> {
         if group.ranks <= 1.0 {
             return 0.0;
         }
-        let bandwidth = if group.nodes() > 1.0 { self.card() } else { self.link() };
+        let bandwidth = if group.crosses_nodes() { self.card() } else { self.link() };
         bytes * (group.ranks - 1.0) / group.ranks / bandwidth + self.latency(group)
     }
 
@@ -65,7 +70,7 @@ impl<'a> Network<'a> {
         if group.ranks <= 1.0 {
             return 0.0;
         }
-        let bandwidth = if group.nodes() > 1.0 { self.link().min(self.card() * group.per_node) } else { self.link() };
+        let bandwidth = if group.crosses_nodes() { self.link().min(self.card() * group.per_node) } else { self.link() };
         bytes * (group.ranks - 1.0) / group.ranks / bandwidth + self.latency(group)
     }
 

@@ -307,6 +307,8 @@ impl<'a> Pricing<'a> {
     fn exposed_forward(&self, products: f64) -> f64 {
         match self.switches.overlap.tensor {
             TensorOverlap::None | TensorOverlap::Backward => 2.0 * self.all_reduce(),
+            // Cutting a product into pieces that follow a ring pays only on the node's links.
+            TensorOverlap::Both if self.group.crosses_nodes() => 2.0 * self.all_reduce(),
             TensorOverlap::Both => self.behind(2.0 * self.all_reduce(), products),
         }
     }
