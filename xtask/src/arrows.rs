@@ -65,7 +65,8 @@ fn faults(allowed: &Arrows, actual: &Arrows) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "| crate | what | not | may use |\n|---|---|---|---|\n| `a` | x | y | - |\n| `b` | x | y | a |\n";
+    const TABLE: &str =
+        "| crate | what | not | may use |\n|---|---|---|---|\n| `a` | x | y | - |\n| `b` | x | y | a |\n";
 
     fn arrows(list: &[(&str, &[&str])]) -> Arrows {
         let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();

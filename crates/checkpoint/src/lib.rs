@@ -44,6 +44,8 @@ mod error;
 mod facts;
 mod hugging_face;
 mod manifest;
+mod megatron;
+mod pickle;
 mod publish;
 mod shard;
 mod source;
@@ -59,7 +61,8 @@ pub use hugging_face::{Export, Exported, HfFolder, export};
 pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
 };
-pub use publish::{latest, newest, publish, published, stage};
+pub use megatron::MegatronCheckpoint;
+pub use publish::{latest, newest, publish, published, stage, staged};
 pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};
 pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};

@@ -18,10 +18,15 @@ fn step_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
+/// The folder in which a step's shards are written until it is published.
+pub fn staged(checkpoints: &Path, step: u64) -> PathBuf {
+    checkpoints.join(step_name(step) + TEMPORARY)
+}
+
 /// Makes the empty folder `step-N.tmp` in which the ranks write their shards. What a killed
 /// save left under that name goes.
 pub fn stage(checkpoints: &Path, step: u64) -> Result<PathBuf, CheckpointError> {
-    let folder = checkpoints.join(step_name(step) + TEMPORARY);
+    let folder = staged(checkpoints, step);
     if folder.exists() {
         fs::remove_dir_all(&folder).with_path(&folder, Operation::Remove)?;
     }

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+/// Status of a command that Ctrl-C ended.
+pub const INTERRUPTED: u8 = 130;
+
 /// What ends a command before its work is done.
 #[derive(Debug)]
 pub struct Failure {
@@ -21,11 +24,15 @@ impl Failure {
         Self { status: 1, words: words.to_string() }
     }
 
+    /// Ctrl-C, after saving: status 130.
+    pub fn interrupted(words: impl fmt::Display) -> Self {
+        Self { status: INTERRUPTED, words: words.to_string() }
+    }
+
     /// Says what happened on standard error and returns the status.
     pub fn report(&self) -> ExitCode {
-        if !self.words.is_empty() {
-            eprintln!("error: {}", self.words);
-        }
+        let kind = if self.status == INTERRUPTED { "" } else { "error: " };
+        eprintln!("{kind}{}", self.words);
         ExitCode::from(self.status)
     }
 }

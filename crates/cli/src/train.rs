@@ -5,12 +5,14 @@ mod progress;
 mod resolve;
 mod sources;
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
+use folder::{Folder, Resume};
 use henge_comm::threads;
 use henge_spec::Run;
-use henge_train::{Job, Options};
+use henge_train::{Ended, Job, Options};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -19,6 +21,10 @@ pub struct Args {
     /// Override a key: --set train.steps=20
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Go on from the run folder's newest checkpoint (auto), start anew (never), or go on from a
+    /// checkpoint or run folder
+    #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
+    resume: Resume,
     /// Add each parameter's gradient norm to the metrics of every step
     #[arg(long)]
     dump_gradients: bool,
@@ -30,17 +36,39 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
     let (train, valid) = sources::open(&run)?;
-    let folder = folder::open(&run)?;
+    let folder = Folder::open(&run, &args.resume)?;
+    let resume = folder.checkpoint(&run, &args.resume)?;
+    folder.write_config(&run)?;
     let options = Options { dump_gradients: args.dump_gradients, dump_logits: args.dump_logits, peak_flops: None };
     let (ranks, threads) = (run.layout.ranks(), threads_per_rank(&run));
     let observer = Arc::new(progress::Lines::new(run.train.steps));
     observer.begin(&run, threads);
     let path = folder.path().to_path_buf();
-    let job = Job { run, folder: path, train, valid, weights, options, observer };
-    let job = Arc::new(job);
+    let (stop, shards) = (stop_on_interrupt()?, Mutex::default());
+    let job = Arc::new(Job { run, folder: path, train, valid, weights, resume, stop, shards, options, observer });
     let precision = job.run.train.precision;
-    let device = move |_| henge_cpu::Plain::<f32>::new();
-    Ok(henge_train::launch(job, threads::Options::new(ranks, threads), device)?)
+    let device = move |_| henge_cpu::Fast::new(threads, precision);
+    match henge_train::launch(job, threads::Options::new(ranks, threads), device)? {
+        Ended::Finished => Ok(()),
+        Ended::Stopped { step } => {
+            let words = format!("stopped after step {step}, which is saved; the same command goes on from there");
+            Err(Failure::interrupted(words))
+        }
+    }
+}
+
+/// Set by the first Ctrl-C; the second ends the process at once.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let handler = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(failure::INTERRUPTED));
+        }
+        eprintln!("stopping after this step; press Ctrl-C again to stop at once");
+    };
+    ctrlc::set_handler(handler).map_err(Failure::run)?;
+    Ok(stop)
 }
 
 /// The cores, or the run file's number of threads, shared evenly; at least one a rank.

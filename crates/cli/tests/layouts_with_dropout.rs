@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Place, number, relative};
-use serde_json::json;
 
 const LAYOUTS: &[(usize, usize, usize, usize, &str, usize)] = &[
     (1, 1, 1, 1, "1f1b", 8),
@@ -20,37 +19,10 @@ const LAYOUTS: &[(usize, usize, usize, usize, &str, usize)] = &[
     (1, 4, 1, 1, "gpipe", 2),
 ];
 
-/// Twenty batches of eight sequences that a model can learn: each token follows from the last.
-fn batches() -> String {
-    let mut state = 12345u64;
-    let mut next = |below: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) % below
-    };
-    let mut sequence = || -> (Vec<u64>, Vec<i64>) {
-        let mut token = next(509);
-        let tokens: Vec<u64> = (0..49)
-            .map(|_| {
-                token = if next(4) == 0 { next(509) } else { (token * 7 + 3) % 509 };
-                token
-            })
-            .collect();
-        let labels = tokens[1..].iter().map(|&token| if next(10) == 0 { -100 } else { token as i64 }).collect();
-        (tokens[..48].to_vec(), labels)
-    };
-    let batches: Vec<_> = (0..20)
-        .map(|_| {
-            let (tokens, labels): (Vec<_>, Vec<_>) = (0..8).map(|_| sequence()).unzip();
-            json!({ "tokens": tokens, "labels": labels })
-        })
-        .collect();
-    json!({ "batches": batches }).to_string()
-}
-
 fn losses(layout: &(usize, usize, usize, usize, &str, usize), dropout: f64) -> Vec<f64> {
     let (t, p, d, v, schedule, micro_batch) = layout;
     let place = Place::new();
-    place.write("batches.json", batches());
+    place.write("batches.json", common::batches(20, 8));
     place.write(
         "run.toml",
         format!(
@@ -86,5 +58,6 @@ fn twenty_losses_agree_over_every_layout() {
 #[test]
 fn dropout_is_on() {
     let (with, without) = (losses(&LAYOUTS[0], 0.1), losses(&LAYOUTS[0], 0.0));
-    assert!(relative(with[0], without[0]) > 1e-4, "the first loss with and without dropout: {} {}", with[0], without[0]);
+    let apart = with.iter().zip(&without).fold(0.0f64, |most, (a, b)| most.max(relative(*a, *b)));
+    assert!(apart > 1e-3, "losses with and without dropout are {apart:e} apart at most");
 }

@@ -92,10 +92,7 @@ fn rule_of_thumb_days() {
 #[test]
 fn figure_8_follows_from_figure_7() {
     let rates = [(1.0, 68.0), (2.0, 78.0), (4.0, 86.0), (8.0, 89.0), (16.0, 91.0)];
-    let published = [
-        (128.0, [1.00, 1.09, 1.09, 0.95, 0.75]),
-        (512.0, [1.00, 1.13, 1.21, 1.19, 1.11]),
-    ];
+    let published = [(128.0, [1.00, 1.09, 1.09, 0.95, 0.75]), (512.0, [1.00, 1.13, 1.21, 1.19, 1.11])];
     for (batch, series) in published {
         let time = |(b, rate): (f64, f64)| batch_seconds(batch, b, 8.0, b / rate);
         for (pair, value) in rates.into_iter().zip(series) {

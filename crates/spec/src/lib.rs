@@ -32,8 +32,8 @@
 mod check;
 mod dtype;
 mod error;
-pub mod formulas;
 mod forecast;
+pub mod formulas;
 mod keys;
 mod layout;
 mod model;

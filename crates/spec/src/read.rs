@@ -51,7 +51,8 @@ impl Reader<'_> {
     }
 
     fn rope(&self, arch: Arch) -> Result<Option<Rope>, SpecError> {
-        let theta = if self.given("model.rope.theta") { self.number_in("model.rope.theta", 1.0, f64::MAX)? } else { 1e4 };
+        let theta =
+            if self.given("model.rope.theta") { self.number_in("model.rope.theta", 1.0, f64::MAX)? } else { 1e4 };
         Ok((arch == Arch::Llama || self.given("model.rope.theta")).then_some(Rope { theta }))
     }
 

@@ -1,8 +1,8 @@
 //! A whole run, checked before any work starts.
 
+use crate::model::named;
 use crate::read::Reader;
 use crate::{Arch, Layout, Model, Settings, SpecError, check};
-use crate::model::named;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

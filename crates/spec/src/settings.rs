@@ -136,7 +136,8 @@ impl Settings {
         let mut section = "";
         for key in KEYS {
             let derived = derived.get(key.name).map(|value| Entry { value: value.clone(), source: Source::Default });
-            let Some(entry) = self.entries.get(key.name).cloned().or(derived).or_else(|| default_of(key.default)) else {
+            let Some(entry) = self.entries.get(key.name).cloned().or(derived).or_else(|| default_of(key.default))
+            else {
                 continue;
             };
             if key.name == "layout.recompute" && self.entries.contains_key("layout.recompute.every") {

@@ -49,7 +49,8 @@ fn overrides_win_and_say_so() {
 
 #[test]
 fn defaults_written_out_change_nothing() {
-    let neutral = ["layout.chunks=1", "model.kv_heads=4", "model.dropout=0.1", "layout.recompute=none", "run.threads=0"];
+    let neutral =
+        ["layout.chunks=1", "model.kv_heads=4", "model.dropout=0.1", "layout.recompute=none", "run.threads=0"];
     assert_eq!(resolve(GOOD, &neutral).unwrap().model, resolve(GOOD, &[]).unwrap().model);
 }
 
@@ -86,7 +87,10 @@ fn wrong_types_name_what_is_expected() {
     assert_eq!(error, "--set: `model.layers` must be a whole number of 1 or more, not `-3`");
     assert!(refusal(&["model.dropout=1.0"]).contains("a rate from 0 to below 1"));
     assert!(refusal(&["train.optimizer.lr=nan"]).contains("must be a number"));
-    assert!(refusal(&["model.hidden=99999999999999"]).contains("below 2^40") || refusal(&["model.hidden=99999999999999"]).contains("1 or more"));
+    assert!(
+        refusal(&["model.hidden=99999999999999"]).contains("below 2^40")
+            || refusal(&["model.hidden=99999999999999"]).contains("1 or more")
+    );
     assert!(refusal(&["data.split=[1,2]"]).contains("three ratios"));
 }
 
@@ -107,12 +111,21 @@ fn missing_keys_name_the_way_out() {
 fn every_impossible_combination_names_its_rule() {
     let cases: &[(&[&str], &str)] = &[
         (&["layout.tensor=3"], "`layout.tensor = 3`: model.heads = 4 is not divisible by it"),
-        (&["layout.tensor=3", "model.heads=6", "model.hidden=66", "model.ffn_hidden=256"], "model.ffn_hidden = 256 is not divisible"),
+        (
+            &["layout.tensor=3", "model.heads=6", "model.hidden=66", "model.ffn_hidden=256"],
+            "model.ffn_hidden = 256 is not divisible",
+        ),
         (&["layout.pipeline=3"], "4 is not divisible by layout.pipeline * layout.chunks = 3"),
         (&["layout.chunks=2"], "schedule \"1f1b\" runs one chunk a rank"),
         (&["layout.chunks=2", "layout.schedule=interleaved", "layout.pipeline=1"], "needs a pipeline of 2 or more"),
-        (&["layout.chunks=2", "layout.schedule=interleaved", "train.global_batch=12"], "3 microbatches are not divisible"),
-        (&["train.global_batch=10"], "`train.global_batch = 10`: 10 is not divisible by train.micro_batch * layout.data = 4"),
+        (
+            &["layout.chunks=2", "layout.schedule=interleaved", "train.global_batch=12"],
+            "3 microbatches are not divisible",
+        ),
+        (
+            &["train.global_batch=10"],
+            "`train.global_batch = 10`: 10 is not divisible by train.micro_batch * layout.data = 4",
+        ),
         (&["train.ramp_up={start=6,increment=2,samples=100}"], "6 is not divisible by train.micro_batch"),
         (&["train.ramp_up={start=4,increment=5,samples=100}"], "12 is not divisible by growth by"),
         (&["train.ramp_up={start=32,increment=4,samples=100}"], "starts above train.global_batch"),
@@ -125,7 +138,10 @@ fn every_impossible_combination_names_its_rule() {
         (&["data.batches=given.json"], "replaces data.train"),
         (&["data.train=[]"], "there is nothing to train on"),
         (&["train.optimizer.min_lr=1.0"], "above lr"),
-        (&["data.batches=g.json", "data.train=[]", "train.ramp_up={start=4,increment=4,samples=9}"], "given batches have"),
+        (
+            &["data.batches=g.json", "data.train=[]", "train.ramp_up={start=4,increment=4,samples=9}"],
+            "given batches have",
+        ),
         (&["model.preset=nonesuch"], "no such preset"),
     ];
     for (overrides, words) in cases {

@@ -26,9 +26,8 @@ pub(crate) fn first_logits<B: Backend>(
     micro: &Microbatch,
 ) -> Result<FirstLogits, TrainError> {
     let vocab_size = stages.contexts[0].model.vocab_size;
-    let run = |chunk: usize, input| {
-        Ok(Output::Hidden(stages.stages[chunk].hidden(&stages.contexts[chunk], micro, input)?))
-    };
+    let run =
+        |chunk: usize, input| Ok(Output::Hidden(stages.stages[chunk].hidden(&stages.contexts[chunk], micro, input)?));
     let end = pass(backend, comm, stages, micro, 0, run)?;
     let mut both = vec![0.0; 2 * vocab_size];
     if let Some(Output::Hidden(hidden)) = end {

@@ -56,6 +56,9 @@ pub enum TrainError {
     /// A schedule that cannot be made.
     #[error(transparent)]
     Schedule(#[from] henge_schedule::ScheduleError),
+    /// A checkpoint could not be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] henge_checkpoint::CheckpointError),
     /// Starting weights that cannot be read.
     #[error("{0}")]
     Weights(String),
@@ -91,6 +94,9 @@ pub enum TrainError {
 impl TrainError {
     /// Whether the request was wrong, as against the run having failed.
     pub fn is_request(&self) -> bool {
-        !matches!(self, Self::Comm(_) | Self::Rank { .. } | Self::NonFinite { .. } | Self::Output { .. })
+        match self {
+            Self::Checkpoint(error) => !error.is_machine(),
+            _ => !matches!(self, Self::Comm(_) | Self::Rank { .. } | Self::NonFinite { .. } | Self::Output { .. }),
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! Starts the ranks of a job as threads of this process.
 
-use crate::rank::Rank;
+use crate::rank::{Ended, Rank};
 use crate::{Observer, Source, TrainError};
+use henge_checkpoint::{Checkpoint, ShardRecord};
 use henge_comm::{Grid, threads};
 use henge_spec::{Parameter, Run};
 use henge_tensor::Backend;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// Reads a block `(row, rows, column, columns)` of a logical parameter.
 pub type ReadWeights =
@@ -35,6 +37,12 @@ pub struct Job {
     pub valid: Vec<(String, Arc<dyn Source>)>,
     /// Starting weights; drawn from the seed without.
     pub weights: Option<ReadWeights>,
+    /// Checkpoint to go on from.
+    pub resume: Option<Arc<Checkpoint>>,
+    /// Set to end the run after the step in progress.
+    pub stop: Arc<AtomicBool>,
+    /// Where the ranks of this process lay down what they have written of a checkpoint.
+    pub shards: Mutex<Vec<ShardRecord>>,
     /// What else to report.
     pub options: Options,
     /// Told of progress on rank 0.
@@ -46,7 +54,7 @@ pub fn launch<B>(
     job: Arc<Job>,
     options: threads::Options,
     backend: impl Fn(usize) -> B + Send + Sync + 'static,
-) -> Result<(), TrainError>
+) -> Result<Ended, TrainError>
 where
     B: Backend,
     B::Activation: 'static,
@@ -56,7 +64,7 @@ where
         let rank = henge_comm::Comm::rank(&comm);
         Rank::new(&job, backend(rank), &comm)?.train()
     });
-    outcome.map(|_| ()).map_err(|failure| match failure.cause {
+    outcome.map(|ends| ends[0]).map_err(|failure| match failure.cause {
         threads::Cause::Error(error) => error,
         cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },
     })

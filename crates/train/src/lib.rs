@@ -5,6 +5,7 @@
 //!   (crate `schedule`) over its stages (crate `model`), with no branch on its number.
 //! - [`Source`] is where sequences come from: a corpus in its order, or given batches.
 //! - [`Observer`] is told of every step and evaluation on rank 0.
+//! - [`RunLog`] writes them to the run's folder: `metrics.jsonl`, and an [`EventFile`] for TensorBoard.
 //!
 //! ```
 //! use henge_train::{GivenBatches, Source};
@@ -25,12 +26,17 @@ mod launch;
 mod metrics;
 mod optimizer;
 mod rank;
+mod saving;
 mod scaler;
 mod source;
+mod tensorboard;
 mod totals;
 
 pub use error::TrainError;
 pub use given::GivenBatches;
 pub use launch::{Job, Options, ReadWeights, launch};
-pub use metrics::{EvaluationReport, MetricsFile, Observer, StepReport};
+pub use metrics::{EvaluationReport, MetricsFile, Observer, Record, RunLog, StepReport};
+pub use rank::Ended;
+pub use saving::Receipt;
 pub use source::{CorpusSource, Sequence, Source, ValidationSource};
+pub use tensorboard::EventFile;

@@ -2,40 +2,53 @@
 
 use crate::evaluation::pass;
 use crate::executor::{Executor, Stages, Work};
-use crate::metrics::{EvaluationReport, MetricsFile, StepReport};
+use crate::metrics::{EvaluationReport, RunLog, StepReport};
 use crate::optimizer::{Optimizer, squares};
 use crate::scaler::Scaler;
 use crate::source::Source;
 use crate::{Job, TrainError, diagnostics, totals};
-use henge_comm::{Comm, Group, Place as GridPlace};
+use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
 use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
 use henge_schedule::{Kind, Program, Shape};
 use henge_spec::ScheduleKind;
-use henge_tensor::Backend;
+use henge_tensor::{Backend, ViewMut};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 pub(crate) struct Rank<'a, B: Backend> {
-    job: &'a Job,
+    pub(crate) job: &'a Job,
     backend: B,
-    comm: &'a dyn Comm<B::Activation>,
-    place: GridPlace,
+    pub(crate) comm: &'a dyn Comm<B::Activation>,
+    pub(crate) place: GridPlace,
     places: Vec<Place>,
     stages: Vec<Stage<B>>,
-    store: Store<B>,
-    optimizer: Optimizer<B>,
-    scaler: Scaler,
+    pub(crate) store: Store<B>,
+    pub(crate) optimizer: Optimizer<B>,
+    pub(crate) scaler: Scaler,
     programs: HashMap<usize, Program>,
     names: BTreeMap<String, usize>,
-    progress: Progress,
+    pub(crate) progress: Progress,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// After its last step.
+    Finished,
+    /// On request, after this step, which is saved.
+    Stopped {
+        /// The step.
+        step: u64,
+    },
 }
 
 /// How far the run is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    steps: u64,
-    samples: u64,
-    tokens: u64,
+pub(crate) struct Progress {
+    pub steps: u64,
+    pub samples: u64,
+    pub tokens: u64,
 }
 
 /// What a step leaves to report.
@@ -68,9 +81,10 @@ impl<'a, B: Backend> Rank<'a, B> {
             None => store.draw(run.seed),
         }
         let stages = places.iter().enumerate();
-        let stages = stages.map(|(chunk, place)| Stage::new(&backend, &store, chunk, &run.model, place, layout.recompute));
+        let stages =
+            stages.map(|(chunk, place)| Stage::new(&backend, &store, chunk, &run.model, place, layout.recompute));
         let stages = stages.collect();
-        Ok(Self {
+        let mut rank = Self {
             optimizer: Optimizer::new(&backend, run.train.optimizer, &store),
             scaler: Scaler::new(run.train.precision, run.train.loss_scale),
             programs: HashMap::new(),
@@ -83,27 +97,67 @@ impl<'a, B: Backend> Rank<'a, B> {
             places,
             stages,
             store,
-        })
+        };
+        if let Some(checkpoint) = &job.resume {
+            rank.restore(checkpoint)?;
+        }
+        Ok(rank)
     }
 
-    /// Trains to the last step; rank 0 writes metrics and tells the observer.
-    pub fn train(&mut self) -> Result<(), TrainError> {
+    /// Prepares every weight again from the master values.
+    pub(crate) fn refresh(&mut self) {
+        for stage in &mut self.stages {
+            stage.refresh(&self.backend, &self.store.values);
+        }
+    }
+
+    /// Trains to the last step, or to the end of the step in which the run is asked to stop.
+    /// Rank 0 writes metrics and tells the observer.
+    pub fn train(&mut self) -> Result<Ended, TrainError> {
         let mut metrics = self.open_metrics()?;
         self.dump_logits()?;
-        while self.progress.steps < self.job.run.train.steps {
+        let steps = self.job.run.train.steps;
+        while self.progress.steps < steps {
             let report = self.step()?;
             if let Some(metrics) = &mut metrics {
                 metrics.line(&report)?;
                 self.job.observer.step(&report);
             }
             self.evaluate_if_due(&mut metrics)?;
+            let stop = self.is_asked_to_stop()?;
+            if stop || self.is_save_due() {
+                metrics.as_mut().map_or(Ok(()), RunLog::sync)?;
+                self.save(report.loss)?;
+            }
+            if stop && self.progress.steps < steps {
+                return Ok(Ended::Stopped { step: self.progress.steps });
+            }
         }
-        Ok(())
+        Ok(Ended::Finished)
     }
 
-    fn open_metrics(&self) -> Result<Option<MetricsFile>, TrainError> {
-        let path = self.job.folder.join("metrics.jsonl");
-        (self.comm.rank() == 0).then(|| MetricsFile::append_to(&path)).transpose()
+    /// What rank 0 was asked decides, so that every rank ends at the same step.
+    fn is_asked_to_stop(&self) -> Result<bool, TrainError> {
+        let asked = self.comm.rank() == 0 && self.job.stop.load(Ordering::Relaxed);
+        let mut stop = [f64::from(u8::from(asked))];
+        self.comm.all_reduce(Group::World, ViewMut::of(&mut stop), Reduce::Max)?;
+        Ok(stop[0] > 0.0)
+    }
+
+    fn is_save_due(&self) -> bool {
+        let (every, steps) = (self.job.run.checkpoint_every, self.progress.steps);
+        steps == self.job.run.train.steps || every > 0 && steps.is_multiple_of(every)
+    }
+
+    fn open_metrics(&self) -> Result<Option<RunLog>, TrainError> {
+        if self.comm.rank() != 0 {
+            return Ok(None);
+        }
+        let metrics = RunLog::open(&self.job.folder, self.progress.steps + 1)?;
+        if let Some(checkpoint) = &self.job.resume {
+            self.job.observer.resumed(&self.receipt(checkpoint));
+        }
+        Ok(Some(metrics))
     }
 
     fn step(&mut self) -> Result<StepReport, TrainError> {
@@ -113,8 +167,11 @@ impl<'a, B: Backend> Rank<'a, B> {
         let global = source.batch(steps, samples).ok_or(TrainError::Data("the batches are used up".to_string()))?;
         let micros = self.microbatches(source, samples, global)?;
         let outcome = self.run_step(&micros, global)?;
-        self.progress =
-            Progress { steps: steps + 1, samples: samples + global as u64, tokens: self.progress.tokens + outcome.tokens };
+        self.progress = Progress {
+            steps: steps + 1,
+            samples: samples + global as u64,
+            tokens: self.progress.tokens + outcome.tokens,
+        };
         Ok(self.report(outcome, begin.elapsed().as_secs_f64(), global))
     }
 
@@ -183,17 +240,14 @@ impl<'a, B: Backend> Rank<'a, B> {
             return if self.scaler.overflow() { Ok(true) } else { Err(self.non_finite(loss, global)) };
         }
         self.optimizer.update(&self.backend, &mut self.store, norm, scale);
-        for stage in &mut self.stages {
-            stage.refresh(&self.backend, &self.store.values);
-        }
+        self.refresh();
         self.scaler.clean();
         Ok(false)
     }
 
     fn non_finite(&self, loss: f64, global: usize) -> TrainError {
-        let bad = |slot: &&henge_model::Slot| {
-            !self.backend.sum_of_squares(&self.store.grads, slot.range.clone()).is_finite()
-        };
+        let bad =
+            |slot: &&henge_model::Slot| !self.backend.sum_of_squares(&self.store.grads, slot.range.clone()).is_finite();
         let (what, place) = match self.store.slots.iter().find(bad) {
             Some(slot) => (format!("the gradient of {}", slot.parameter.name), format!("{:?}", slot.parameter.home)),
             None if !loss.is_finite() => ("the loss".to_string(), "head".to_string()),
@@ -235,7 +289,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         }
     }
 
-    fn evaluate_if_due(&mut self, metrics: &mut Option<MetricsFile>) -> Result<(), TrainError> {
+    fn evaluate_if_due(&mut self, metrics: &mut Option<RunLog>) -> Result<(), TrainError> {
         let train = &self.job.run.train;
         let (every, steps) = (train.eval_every, self.progress.steps);
         let due = every > 0 && (steps.is_multiple_of(every) || steps == train.steps);

@@ -40,6 +40,23 @@ impl Scaler {
         }
     }
 
+    /// Scale, clean steps and used-up tolerance of a dynamic scale.
+    pub fn state(&self) -> Option<(f64, u64, u64)> {
+        match self {
+            Self::Off => None,
+            Self::Dynamic(state) => Some((state.scale, state.clean, state.rule.hysteresis - state.tolerance)),
+        }
+    }
+
+    /// Takes a state back; nothing to do where this run does not scale.
+    pub fn restore(&mut self, scale: f64, clean: u64, used: u64) {
+        if let Self::Dynamic(state) = self {
+            state.scale = scale;
+            state.clean = clean;
+            state.tolerance = state.rule.hysteresis.saturating_sub(used);
+        }
+    }
+
     /// After a step whose gradients were finite.
     pub fn clean(&mut self) {
         let Self::Dynamic(state) = self else { return };

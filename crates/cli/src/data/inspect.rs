@@ -46,7 +46,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "first": heads,
         }));
     }
-    let card = corpus.card().map_or("made elsewhere".to_string(), |card| format!("by tokenizer {}", card.tokenizer.name));
+    let card =
+        corpus.card().map_or("made elsewhere".to_string(), |card| format!("by tokenizer {}", card.tokenizer.name));
     let mut text = format!(
         "{}: {} tokens, {} sequences, {} documents; {}; {card}\nlargest id {largest}; sequence length {} to {}, median {}, mean {:.1}\n",
         args.prefix.display(),

@@ -1,7 +1,7 @@
 //! `henge data prepare`: from text to a corpus.
 
 use crate::failure::{Failure, print, print_json};
-use henge_data::prepare::{Format, InputKind, PrepareOptions, Progress, Summary, find_inputs, prepare};
+use henge_data::prepare::{Format, InputKind, PrepareOptions, Progress, RECORD_EVERY, Summary, find_inputs, prepare};
 use henge_data::tokenizer::Tokenizer;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -59,6 +59,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         output: args.output,
         end_of_document,
         workers: args.workers.unwrap_or(cores).max(1),
+        record_every: RECORD_EVERY,
     };
     let bar = bar();
     let summary = prepare(&options, &tokenizer, &*stop_on_interrupt()?, &mut |progress| show(&bar, progress));
@@ -72,9 +73,10 @@ fn end_of_document(id: &str, tokenizer: &Tokenizer) -> Result<u32, Failure> {
         return tokenizer.end_of_document().ok_or_else(|| Failure::request(words));
     }
     let size = tokenizer.vocabulary_size();
-    id.parse().ok().filter(|&id: &u32| (id as usize) < size).ok_or_else(|| {
-        Failure::request(format!("--append-eod {id}: give the id of a token, a number below {size}"))
-    })
+    id.parse()
+        .ok()
+        .filter(|&id: &u32| (id as usize) < size)
+        .ok_or_else(|| Failure::request(format!("--append-eod {id}: give the id of a token, a number below {size}")))
 }
 
 /// Set once Ctrl-C is pressed; the preparation then ends at its next block.
@@ -86,7 +88,8 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bytes}/{total_bytes} {wide_bar} {binary_bytes_per_sec}, {eta} left {msg}");
+    let style =
+        ProgressStyle::with_template("{bytes}/{total_bytes} {wide_bar} {binary_bytes_per_sec}, {eta} left {msg}");
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
@@ -100,9 +103,10 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 
 fn report(summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
-        let corpora = summary.corpora.iter().map(|(prefix, card)| {
-            serde_json::json!({ "prefix": prefix.display().to_string(), "card": card })
-        });
+        let corpora = summary
+            .corpora
+            .iter()
+            .map(|(prefix, card)| serde_json::json!({ "prefix": prefix.display().to_string(), "card": card }));
         return print_json(&serde_json::json!({
             "corpora": corpora.collect::<Vec<_>>(),
             "empty_documents": summary.empty_documents,

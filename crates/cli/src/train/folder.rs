@@ -1,10 +1,12 @@
-//! A run's folder: locked while the run lasts, never shared by two runs.
+//! A run's folder: locked while the run lasts, and never shared by two runs.
 
 use crate::failure::Failure;
+use henge_checkpoint::Checkpoint;
 use henge_files::{LockFile, write_atomic};
-use henge_spec::Run;
+use henge_spec::{Run, Settings};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An open run folder; the lock is held until it is dropped.
 pub struct Folder {
@@ -12,26 +14,97 @@ pub struct Folder {
     _lock: LockFile,
 }
 
-impl Folder {
-    pub fn path(&self) -> &Path {
-        &self.path
+/// Where a run begins: `--resume`.
+#[derive(Clone, Debug)]
+pub enum Resume {
+    /// From the folder's newest checkpoint; from the start where there is none.
+    Auto,
+    /// From the start, in a folder without a run.
+    Never,
+    /// From this checkpoint or the newest of this run folder.
+    From(PathBuf),
+}
+
+impl std::str::FromStr for Resume {
+    type Err = std::convert::Infallible;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "never" => Self::Never,
+            path => Self::From(path.into()),
+        })
     }
 }
 
-/// Makes the folder, locks it and writes `config.toml`.
-pub fn open(run: &Run) -> Result<Folder, Failure> {
-    let path = PathBuf::from(&run.dir);
-    let named = |error: &dyn std::fmt::Display| Failure::run(format!("{}: {error}", path.display()));
-    std::fs::create_dir_all(&path).map_err(|error| named(&error))?;
-    let lock = LockFile::acquire(&path.join("lock")).map_err(Failure::request)?;
-    let metrics = path.join("metrics.jsonl");
-    if metrics.exists() {
-        return Err(Failure::request(format!(
-            "{} already holds a run; choose another run.dir ({}) or move that folder away",
-            path.display(),
-            run.place("run.dir"),
-        )));
+impl Folder {
+    /// Makes and locks the folder; one that holds another run is refused.
+    pub fn open(run: &Run, resume: &Resume) -> Result<Self, Failure> {
+        let path = PathBuf::from(&run.dir);
+        std::fs::create_dir_all(&path).map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+        let lock = LockFile::acquire(&path.join("lock")).map_err(Failure::request)?;
+        let folder = Self { path, _lock: lock };
+        match resume {
+            Resume::Never => folder.refuse_any(run)?,
+            Resume::Auto | Resume::From(_) => folder.refuse_other(run)?,
+        }
+        Ok(folder)
     }
-    write_atomic(&path.join("config.toml"), |file| file.write_all(run.render().as_bytes())).map_err(Failure::run)?;
-    Ok(Folder { path, _lock: lock })
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The checkpoint to go on from, held against the run's model.
+    pub fn checkpoint(&self, run: &Run, resume: &Resume) -> Result<Option<Arc<Checkpoint>>, Failure> {
+        let found = match resume {
+            Resume::Never => None,
+            Resume::Auto => henge_checkpoint::latest(&self.path.join("checkpoints"))?,
+            Resume::From(path) => Some(Checkpoint::open(&henge_checkpoint::newest(path)?)?),
+        };
+        if let Some(checkpoint) = &found {
+            checkpoint.check_model(&run.model)?;
+        }
+        Ok(found.map(Arc::new))
+    }
+
+    /// Writes `config.toml`.
+    pub fn write_config(&self, run: &Run) -> Result<(), Failure> {
+        let path = self.path.join("config.toml");
+        write_atomic(&path, |file| file.write_all(run.render().as_bytes())).map_err(Failure::run)
+    }
+
+    fn refuse_any(&self, run: &Run) -> Result<(), Failure> {
+        if self.path.join("metrics.jsonl").exists() {
+            Err(self.taken(run, "--resume never starts anew"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Model, seed and data make a run; layout, steps and recipe may change on the way.
+    fn refuse_other(&self, run: &Run) -> Result<(), Failure> {
+        let path = self.path.join("config.toml");
+        let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
+        let there = Settings::parse(&text, &path.display().to_string()).and_then(Run::resolve)?;
+        let (a, b) = (there.model.facts(), run.model.facts());
+        let shape = |key: &&String| !key.contains("dropout") && !key.ends_with("init_std");
+        if let Some(key) = a.keys().filter(shape).find(|key| a.get(*key) != b.get(*key)) {
+            return Err(self.taken(run, &format!("its {key} differs")));
+        }
+        if there.seed != run.seed {
+            return Err(self.taken(run, "its run.seed differs"));
+        }
+        let data = (&there.data.train, &there.data.batches, there.data.split);
+        if data != (&run.data.train, &run.data.batches, run.data.split) {
+            return Err(self.taken(run, "its data differ"));
+        }
+        Ok(())
+    }
+
+    fn taken(&self, run: &Run, why: &str) -> Failure {
+        let (path, place) = (self.path.display(), run.place("run.dir"));
+        Failure::request(format!(
+            "{path} already holds another run ({why}); choose another run.dir ({place}) or move that folder away"
+        ))
+    }
 }

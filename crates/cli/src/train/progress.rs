@@ -1,7 +1,8 @@
 //! What a person sees of a run: a header, a line now and then, every evaluation.
 
 use henge_spec::{Recompute, Run};
-use henge_train::{EvaluationReport, Observer, StepReport};
+use henge_train::{EvaluationReport, Observer, Receipt, StepReport};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,25 @@ impl Observer for Lines {
                 report.model_tflops,
                 clock(left)
             );
+        }
+    }
+
+    fn saved(&self, _step: u64, folder: &Path) {
+        eprintln!("saved {}", folder.display());
+    }
+
+    fn resumed(&self, receipt: &Receipt) {
+        eprintln!(
+            "goes on from {}: step {}, {} samples, {} updates, next learning rate {:.3e}{}",
+            receipt.folder.display(),
+            receipt.step,
+            receipt.samples,
+            receipt.updates,
+            receipt.lr,
+            receipt.loss.map_or_else(String::new, |loss| format!(", last loss {loss:.4}"))
+        );
+        if receipt.step >= self.steps {
+            eprintln!("all {} steps are done; raise train.steps to train on", self.steps);
         }
     }
 

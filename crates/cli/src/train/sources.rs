@@ -36,7 +36,8 @@ fn corpora(run: &Run) -> Result<CorpusSource, Failure> {
     for (prefix, weight) in &run.data.train {
         let corpus = checked(run, prefix)?;
         // With validation sets of its own a run trains on the whole corpus.
-        let part = if run.data.valid.is_empty() { corpus.part(&split, Part::Train)? } else { corpus.whole(Part::Train) };
+        let part =
+            if run.data.valid.is_empty() { corpus.part(&split, Part::Train)? } else { corpus.whole(Part::Train) };
         parts.push((part, *weight));
     }
     let order = SampleOrder::shuffled(parts, run.model.seq_len as u64, run.seed)?;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A fresh folder in which the binary runs; gone at the end.
 pub struct Place {
@@ -29,8 +29,7 @@ impl Place {
 
     /// Runs the binary here.
     pub fn henge(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_henge"));
-        command.current_dir(self.folder.path()).args(arguments).output().expect("the binary starts")
+        henge_command(self, arguments).stderr(Stdio::piped()).output().expect("the binary starts")
     }
 
     /// Runs the binary and expects status 0; returns standard output.
@@ -57,6 +56,13 @@ impl Place {
         let text = std::fs::read_to_string(self.path(run).join("metrics.jsonl")).expect("metrics.jsonl");
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
+}
+
+/// The binary, to be run in a folder.
+pub fn henge_command(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_henge"));
+    command.current_dir(place.folder.path()).args(arguments).stderr(Stdio::null());
+    command
 }
 
 fn words(output: &Output) -> String {
@@ -90,4 +96,29 @@ pub fn number(value: &Value, key: &str) -> f64 {
 /// `|a - b| / |b|`.
 pub fn relative(a: f64, b: f64) -> f64 {
     (a - b).abs() / b.abs()
+}
+
+/// Batches of sequences that a small model can learn, 48 tokens below 509: each token mostly
+/// follows from the last. A tenth of the targets is not scored.
+pub fn batches(number: usize, sequences: usize) -> String {
+    let mut state = 12345u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % below
+    };
+    let mut sequence = || -> (Vec<u64>, Vec<i64>) {
+        let mut token = next(509);
+        let mut follow = || {
+            token = if next(4) == 0 { next(509) } else { (token * 7 + 3) % 509 };
+            token
+        };
+        let tokens: Vec<u64> = (0..49).map(|_| follow()).collect();
+        let labels = tokens[1..].iter().map(|&token| if next(10) == 0 { -100 } else { token as i64 }).collect();
+        (tokens[..48].to_vec(), labels)
+    };
+    let mut batch = || {
+        let (tokens, labels): (Vec<_>, Vec<_>) = (0..sequences).map(|_| sequence()).unzip();
+        serde_json::json!({ "tokens": tokens, "labels": labels })
+    };
+    serde_json::json!({ "batches": (0..number).map(|_| batch()).collect::<Vec<_>>() }).to_string()
 }

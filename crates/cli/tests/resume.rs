@@ -1,0 +1,193 @@
+//! A run killed at any moment goes on to the same bits; `HENGE_KILLS` sets how many kills of
+//! each layout (default 4).
+
+mod common;
+
+use common::{Place, henge_command};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+const TIMED: [&str; 5] = ["step_seconds", "tokens_per_second", "model_tflops", "mfu", "held_bytes"];
+const LAYOUTS: [&str; 3] = [
+    "layout = {}",
+    "layout = { tensor = 2, pipeline = 2, data = 2 }",
+    "layout = { pipeline = 2, chunks = 2, schedule = \"interleaved\" }",
+];
+
+fn run_file(place: &Place, layout: &str, dir: &str) -> String {
+    let text = format!(
+        r#"
+{layout}
+run = {{ dir = "{dir}", seed = 3 }}
+model = {{ layers = 4, hidden = 64, heads = 4, seq_len = 48, vocab_size = 509, dropout = 0.1 }}
+data = {{ batches = "batches.json" }}
+checkpoint = {{ every = 2, keep = 2 }}
+[train]
+steps = 20
+micro_batch = 2
+precision = "f32"
+optimizer = {{ lr = 3e-3, warmup_steps = 4, weight_decay = 0.1 }}
+"#
+    );
+    let name = format!("{dir}.toml");
+    place.write(&name, text);
+    name
+}
+
+/// Every metrics field but those that time moves.
+fn numbers(place: &Place, dir: &str) -> Vec<Value> {
+    let mut lines = place.metrics(dir);
+    for line in &mut lines {
+        TIMED.iter().for_each(|key| drop(line.as_object_mut().expect("an object").remove(*key)));
+    }
+    lines
+}
+
+/// The shards of the last checkpoint, by name.
+fn tensors(place: &Place, dir: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = place.path(dir).join("checkpoints/step-00000020");
+    let entries = std::fs::read_dir(&folder).expect("the last checkpoint");
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().to_string();
+    let mut shards: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
+        .map(|path| (name(&path), std::fs::read(&path).expect("a shard")))
+        .collect();
+    shards.sort();
+    assert!(!shards.is_empty());
+    shards
+}
+
+/// Starts the run and kills it after a while; `true` if it ended by itself before.
+fn kill_after(place: &Place, file: &str, pause: Duration) -> bool {
+    let mut child = henge_command(place, &["train", file]).spawn().expect("the binary starts");
+    std::thread::sleep(pause);
+    let ended = child.try_wait().expect("a status");
+    if let Some(status) = ended {
+        assert!(status.success(), "the run failed by itself: {status}");
+        return true;
+    }
+    child.kill().expect("killed");
+    child.wait().expect("a status");
+    false
+}
+
+fn kills() -> u64 {
+    std::env::var("HENGE_KILLS").ok().map_or(4, |text| text.parse().expect("HENGE_KILLS is a number"))
+}
+
+#[test]
+fn killed_runs_end_with_the_same_bits() {
+    for layout in LAYOUTS {
+        let place = Place::new();
+        place.write("batches.json", common::batches(20, 8));
+        let whole = run_file(&place, layout, "whole");
+        let begin = std::time::Instant::now();
+        place.succeed(&["train", &whole]);
+        let length = begin.elapsed();
+        let (want, want_tensors) = (numbers(&place, "whole"), tensors(&place, "whole"));
+
+        let mut state = 88172645463325252u64;
+        let mut killed = 0;
+        for round in 0.. {
+            let dir = format!("killed{round}");
+            let file = run_file(&place, layout, &dir);
+            loop {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let pause = length.mul_f64((state % 1000) as f64 / 1000.0);
+                if killed >= kills() || kill_after(&place, &file, pause) {
+                    break;
+                }
+                killed += 1;
+            }
+            place.succeed(&["train", &file]);
+            assert_eq!(numbers(&place, &dir), want, "{layout}, after {killed} kills");
+            assert_eq!(tensors(&place, &dir), want_tensors, "{layout}, after {killed} kills");
+            std::fs::remove_dir_all(place.path(&dir)).expect("removed");
+            if killed >= kills() {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn each_step_has_one_line_and_old_checkpoints_go() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let file = run_file(&place, LAYOUTS[0], "run");
+    place.succeed(&["train", &file, "--set", "train.steps=7", "--set", "train.optimizer.decay_steps=20"]);
+    place.succeed(&["train", &file, "--set", "train.optimizer.decay_steps=20"]);
+    let steps: Vec<u64> = place.steps("run").iter().map(|line| line["step"].as_u64().expect("a step")).collect();
+    assert_eq!(steps, (1..=20).collect::<Vec<_>>());
+    let kept = std::fs::read_dir(place.path("run/checkpoints")).expect("checkpoints").count();
+    assert_eq!(kept, 2);
+}
+
+#[test]
+fn another_layout_goes_on_from_the_same_checkpoint() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let whole = run_file(&place, LAYOUTS[0], "whole");
+    place.succeed(&["train", &whole]);
+    let file = run_file(&place, LAYOUTS[0], "run");
+    let fixed = ["--set", "train.optimizer.decay_steps=20"];
+    let layouts: [&[&str]; 4] = [
+        &["layout.tensor=4"],
+        &["layout.pipeline=2", "layout.data=2"],
+        &["layout.pipeline=2", "layout.chunks=2", "layout.schedule=interleaved", "train.micro_batch=1"],
+        &["layout.tensor=2", "layout.pipeline=2", "layout.data=2"],
+    ];
+    for (stage, layout) in layouts.iter().enumerate() {
+        let steps = format!("train.steps={}", 5 * (stage + 1));
+        let mut arguments = vec!["train", &file, "--set", &steps];
+        arguments.extend(fixed);
+        layout.iter().for_each(|key| arguments.extend(["--set", *key]));
+        place.succeed(&arguments);
+    }
+    for (got, want) in place.steps("run").iter().zip(place.steps("whole")) {
+        let off = common::relative(common::number(got, "loss"), common::number(&want, "loss"));
+        assert!(off < 1e-5, "step {}: off by {off:e}", want["step"]);
+    }
+}
+
+#[test]
+fn a_folder_is_not_shared_by_two_runs() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let file = run_file(&place, LAYOUTS[0], "run");
+    place.succeed(&["train", &file, "--set", "train.steps=2"]);
+    let words = place.fail(2, &["train", &file, "--set", "model.layers=2"]);
+    assert!(words.contains("already holds another run") && words.contains("model.layers"), "{words}");
+    let words = place.fail(2, &["train", &file, "--resume", "never"]);
+    assert!(words.contains("already holds another run"), "{words}");
+    let words = place.fail(2, &["train", &file, "--resume", "nowhere"]);
+    assert!(words.contains("nowhere"), "{words}");
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_saves_and_says_how_to_go_on() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let file = run_file(&place, LAYOUTS[0], "run");
+    let child = henge_command(&place, &["train", &file, "--set", "train.micro_batch=1"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    while !place.path("run/metrics.jsonl").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: a signal to a child of ours.
+    let sent = unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(sent, 0);
+    let output = child.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{words}");
+    assert!(words.contains("which is saved; the same command goes on"), "{words}");
+    place.succeed(&["train", &file, "--set", "train.micro_batch=1"]);
+    assert_eq!(place.steps("run").len(), 20);
+}
