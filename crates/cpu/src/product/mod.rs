@@ -34,8 +34,10 @@ use std::ops::Range;
 
 /// Columns of a block: with a depth block of panels it fills half of the second cache.
 const COLUMNS: usize = 512;
+/// Slivers whose columns are copied together: a line of the source holds a bit more than one.
+const GROUP: usize = 4;
 /// Most slivers of a task.
-const SLIVERS: usize = 16;
+const SLIVERS: usize = 20;
 
 /// A packed right operand.
 #[derive(Clone, Copy)]
@@ -55,11 +57,18 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(level: Level, threads: usize, rows: usize, columns: usize) -> Self {
+    fn new(level: Level, threads: usize, (rows, columns): (usize, usize), depth_blocks: usize) -> Self {
         let (slivers, column_blocks) = (rows.div_ceil(level.tile_rows()), columns.div_ceil(COLUMNS));
-        // A dozen tasks for each thread even out what one of them loses to the system.
-        let of_task = (slivers * column_blocks / (12 * threads)).clamp(1, SLIVERS);
-        let block_rows = of_task * level.tile_rows();
+        let share = slivers * column_blocks / threads;
+        let of_task = if depth_blocks > 1 {
+            // Each task reads all blocks of panels from afar: as few and equal ones as fit.
+            share.div_ceil(share.div_ceil(SLIVERS).max(1)) + 1
+        } else {
+            // Tasks that follow each other find their panels in the cache, and a dozen for
+            // each thread even out what one of them loses to the system.
+            (share / 12).min(SLIVERS)
+        };
+        let block_rows = of_task.max(1) * level.tile_rows();
         Self { rows, columns, block_rows, row_blocks: rows.div_ceil(block_rows), column_blocks }
     }
 
@@ -86,7 +95,7 @@ pub fn product(level: Level, team: &Team, x: &[f32], b: Panels, y: &mut [f32], f
     }
     let rows = y.len() / columns;
     assert_eq!(x.len(), rows * depth, "left operand of a {rows} x {depth} x {columns} product");
-    let grid = Grid::new(level, team.threads(), rows, columns);
+    let grid = Grid::new(level, team.threads(), (rows, columns), b.packing.blocks());
     let parts = Parts::of(y);
     let sweep = Sweep { level, b, c: &parts, c_stride: columns };
     team.each(grid.tasks(), &|_, task| {
@@ -132,7 +141,7 @@ pub fn transposed_product(level: Level, team: &Team, y: &[f32], x: Panels, c: &m
     }
     let m = c.len() / n;
     assert_eq!(y.len(), tokens * m, "left operand of a {m} x {tokens} x {n} product");
-    let grid = Grid::new(level, team.threads(), m, n);
+    let grid = Grid::new(level, team.threads(), (m, n), x.packing.blocks());
     let parts = Parts::of(c);
     let sweep = Sweep { level, b: x, c: &parts, c_stride: n };
     team.each(grid.tasks(), &|_, task| {
@@ -150,23 +159,23 @@ fn transposed_block(
     block: usize,
     (rows, columns): (Range<usize>, Range<usize>),
 ) {
-    /// Tokens fetched ahead at each tile.
-    const FETCHED: usize = 2 * DEPTH / (COLUMNS / 16);
     let (level, tokens) = (sweep.level, sweep.b.packing.depth_of(block));
-    let height = level.tile_rows();
-    let mut sliver = [0.0; 14 * DEPTH];
-    for row in rows.clone().step_by(height) {
-        let width = (rows.end - row).min(height);
-        for (k, out) in sliver.chunks_exact_mut(height).take(tokens).enumerate() {
-            out[..width].copy_from_slice(&y[(block * DEPTH + k) * m + row..][..width]);
+    let (height, tiles) = (level.tile_rows(), columns.len().div_ceil(level.panel()));
+    let y = &y[block * DEPTH * m..];
+    let mut slivers = [0.0; GROUP * 14 * DEPTH];
+    for group in rows.clone().step_by(GROUP * height) {
+        let width = (rows.end - group).min(GROUP * height);
+        copy_columns(level, y, m, tokens, group..group + width, &mut slivers);
+        for (i, row) in (group..group + width).step_by(height).enumerate() {
+            let a = slivers[i * height * DEPTH..].as_ptr();
+            let left = Left { run: tile_by_columns, rows: (group + width - row).min(height), a, a_step: height };
+            sweep.row_of_tiles(left, block, (row, columns.clone()), Old::Kept, &|tile| {
+                let next = group + width..(group + 2 * width).min(rows.end);
+                let share = tokens.div_ceil(GROUP * tiles);
+                let ahead = (i * tiles + tile) * share;
+                prefetch_columns(level, y, m, ahead.min(tokens)..(ahead + share).min(tokens), next);
+            });
         }
-        let left = Left { run: tile_by_columns, rows: width, a: sliver.as_ptr(), a_step: height };
-        sweep.row_of_tiles(left, block, (row, columns.clone()), Old::Kept, &|tile| {
-            if row + width < rows.end {
-                let ahead = (tile * FETCHED).min(tokens)..((tile + 1) * FETCHED).min(tokens);
-                prefetch_column(level, &y[block * DEPTH * m..], m, ahead, row + width + height - 1);
-            }
-        });
     }
 }
 
@@ -221,10 +230,24 @@ kernel! {
             S::prefetch_far(x.as_ptr().wrapping_add(i));
         }
     }
-    /// As [`prefetch`], the line of one column in some rows of `stride` numbers.
-    fn prefetch_column<S>(x: &[f32], stride: usize, rows: Range<usize>, column: usize) {
+    /// Columns of the first `tokens` rows of `x`, whose rows are `stride` numbers, to slivers
+    /// `[slivers, DEPTH, tile_rows]`.
+    fn copy_columns<S>(x: &[f32], stride: usize, tokens: usize, columns: Range<usize>, slivers: &mut [f32]) {
+        for k in 0..tokens {
+            let row = &x[k * stride..][columns.clone()];
+            for (i, from) in row.chunks(S::ROWS).enumerate() {
+                let to = &mut slivers[(i * DEPTH + k) * S::ROWS..][..S::ROWS];
+                // SAFETY: both hold `from.len()` numbers, which are at most a vector.
+                unsafe { S::store_part(to.as_mut_ptr(), from.len(), S::load_part(from.as_ptr(), from.len())) };
+            }
+        }
+    }
+    /// As [`prefetch`], some columns of some rows of `stride` numbers.
+    fn prefetch_columns<S>(x: &[f32], stride: usize, rows: Range<usize>, columns: Range<usize>) {
         for row in rows {
-            S::prefetch_far(x.as_ptr().wrapping_add(row * stride + column));
+            for i in (0..columns.len() + 15).step_by(16) {
+                S::prefetch_far(x.as_ptr().wrapping_add(row * stride + columns.start + i));
+            }
         }
     }
 }

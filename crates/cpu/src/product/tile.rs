@@ -110,6 +110,12 @@ fn dispatch<S: Simd, const STRIDE: usize>(tile: &Tile) {
 #[inline(always)]
 unsafe fn run<S: Simd, const ROWS: usize, const STRIDE: usize>(tile: &Tile) {
     let mut sums = [[S::splat(0.0); 2]; ROWS];
+    if tile.old == Old::Kept {
+        for r in 0..ROWS {
+            S::prefetch(tile.c.wrapping_add(r * tile.c_stride));
+            S::prefetch(tile.c.wrapping_add(r * tile.c_stride + S::LANES));
+        }
+    }
     let (mut a, mut b) = (tile.a, tile.b);
     let stride = if STRIDE == 0 { tile.a_stride } else { STRIDE };
     // SAFETY: `a` and `b` advance by one step of `depth` at a time; prefetches past the
