@@ -26,10 +26,8 @@ pub fn exp<S: Simd>(x: S::V) -> S::V {
     let n = S::round(S::mul(clamped, S::splat(std::f32::consts::LOG2_E)));
     let r = S::fma(n, S::splat(-0.693_359_4), clamped);
     let r = S::fma(n, S::splat(2.121_944_4e-4), r);
-    let tail = polynomial::<S, 6>(
-        r,
-        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1],
-    );
+    let tail =
+        polynomial::<S, 6>(r, [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5]);
     let e = S::add(S::fma(tail, S::mul(r, r), r), S::splat(1.0));
     S::if_less(x, S::splat(LOWEST), S::splat(0.0), S::scale2(e, n))
 }
@@ -44,7 +42,7 @@ fn erfc_positive<S: Simd>(x: S::V) -> S::V {
             0.170_872_77,
             -0.822_152_2,
             1.488_515_9,
-            -1.135_203_9,
+            -1.135_204,
             0.278_868_08,
             -0.186_288_06,
             0.096_784_18,
@@ -89,7 +87,7 @@ pub fn gelu_tanh_slope<S: Simd>(x: S::V) -> S::V {
 }
 
 /// `2 sqrt(2 / pi)`.
-const TWICE_ROOT: f32 = 1.595_769_1;
+const TWICE_ROOT: f32 = 1.595_769;
 
 /// `2 u`.
 #[inline(always)]

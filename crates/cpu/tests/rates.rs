@@ -6,9 +6,7 @@ mod common;
 
 use common::{flat, normals};
 use henge_cpu::{Activation, Fast, Flat, Rounding, ceiling};
-use henge_tensor::{
-    AdamStep, AttentionCall, AttentionShape, Backend, Kind, Mask, NonLinearity, VocabularyShard,
-};
+use henge_tensor::{AdamStep, AttentionCall, AttentionShape, Backend, Kind, Mask, NonLinearity, VocabularyShard};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -59,10 +57,22 @@ struct Linear {
 
 impl Linear {
     fn new(b: &Fast, values: &Flat<f32>, outputs: usize, inputs: usize) -> Self {
-        Self { weight: b.prepare(values, 0, outputs, inputs), bias: b.prepare_vector(values, 0, outputs), inputs, outputs }
+        Self {
+            weight: b.prepare(values, 0, outputs, inputs),
+            bias: b.prepare_vector(values, 0, outputs),
+            inputs,
+            outputs,
+        }
     }
 
-    fn backward(&self, b: &Fast, clock: &mut Clock, x: &Activation<f32>, dy: &Activation<f32>, grads: &mut Flat<f32>) -> Activation<f32> {
+    fn backward(
+        &self,
+        b: &Fast,
+        clock: &mut Clock,
+        x: &Activation<f32>,
+        dy: &Activation<f32>,
+        grads: &mut Flat<f32>,
+    ) -> Activation<f32> {
         clock.time("linear, weight gradient", || b.linear_weight_gradient(x, dy, grads, 0));
         clock.time("bias gradient", || b.bias_gradient(dy, grads, self.inputs * self.outputs));
         clock.time("linear, input gradient", || b.linear_input_gradient(dy, &self.weight))
@@ -115,11 +125,15 @@ impl Model {
         let dact = self.down.backward(b, clock, &act, &dy, &mut self.grads);
         let dpre = clock.time("activation backward", || b.activation_backward(dact, &pre, f));
         let dx2 = self.up.backward(b, clock, &x2, &dpre, &mut self.grads);
-        clock.time("norm backward", || b.layer_norm_backward(&dx2, &middle, &stats2, &self.gain, &mut dy, &mut self.grads, 0, HIDDEN));
+        clock.time("norm backward", || {
+            b.layer_norm_backward(&dx2, &middle, &stats2, &self.gain, &mut dy, &mut self.grads, 0, HIDDEN)
+        });
         let dheads = self.proj.backward(b, clock, &heads, &dy, &mut self.grads);
         let dqkv = clock.time("attention backward", || b.attention_backward(&dheads, &qkv, &heads, &logs, &call));
         let dx1 = self.qkv.backward(b, clock, &x1, &dqkv, &mut self.grads);
-        clock.time("norm backward", || b.layer_norm_backward(&dx1, &x, &stats1, &self.gain, &mut dy, &mut self.grads, 0, HIDDEN));
+        clock.time("norm backward", || {
+            b.layer_norm_backward(&dx1, &x, &stats1, &self.gain, &mut dy, &mut self.grads, 0, HIDDEN)
+        });
         y
     }
 
@@ -139,7 +153,8 @@ impl Model {
 fn optimizer(b: &Fast, clock: &mut Clock, model: &mut Model, state: &mut [Flat<f32>; 4]) {
     let len = 12 * LAYERS * HIDDEN * HIDDEN + (VOCABULARY + SEQ) * HIDDEN;
     let [values, grads, first, second] = state;
-    let step = AdamStep { lr: 1e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, update: 1, gradient_scale: 1.0 };
+    let step =
+        AdamStep { lr: 1e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, update: 1, gradient_scale: 1.0 };
     clock.time("gradient norm", || b.sum_of_squares(grads, 0..len));
     clock.time("adam", || b.adam(values, grads, first, second, 0..len, &step));
     clock.time("refresh", || {
@@ -178,7 +193,9 @@ fn step() {
             let after = peak(&b);
             println!(
                 "{threads} threads: {seconds:.3} s; of one core {processor:.3} s, {:.1} GFLOP/s, peak {:.1} before, {:.1} after",
-                flop / processor / 1e9, before / 1e9, after / 1e9,
+                flop / processor / 1e9,
+                before / 1e9,
+                after / 1e9,
             );
             for (what, seconds) in &clock.0 {
                 println!("    {what:<28}{:8.1} ms", 1e3 * seconds);

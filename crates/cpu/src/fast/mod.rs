@@ -15,7 +15,7 @@ pub use weight::FastWeight;
 
 use crate::memory::{Activation, Flat};
 use crate::plain::linear::activated_columns;
-use crate::product::{Packing, Panels, pack_rows, product, transposed_product};
+use crate::product::{DEPTH, Packing, Panels, pack_rows, product, transposed_product};
 use crate::rounding::Rounding;
 use crate::simd::Level;
 use crate::team::{Parts, Team};
@@ -137,12 +137,17 @@ impl Fast {
         product(compute.level, &self.team, dy, w.straight(), dx, &|_, _, values| compute.round(values));
     }
 
-    /// Adds `dy^T x` to `dw`.
-    fn weight_product(&self, x: &[f32], dy: &[f32], columns: usize, dw: &mut [f32]) {
-        let packing = Packing::new(self.level(), x.len() / columns.max(1), columns);
-        let mut packed = self.scratch(packing.len());
-        pack_rows(&self.team, packing, x, packed.values_mut());
-        transposed_product(self.level(), &self.team, dy, Panels { packing, values: packed.values() }, dw);
+    /// Adds `dy^T x` to `dw`, a depth block of tokens at a time, so that the packed tokens
+    /// stay in a cache.
+    fn weight_product(&self, x: &[f32], dy: &[f32], (inputs, outputs): (usize, usize), dw: &mut [f32]) {
+        let tokens = |rows| Packing::new(self.level(), rows, inputs);
+        let mut packed = self.scratch(tokens(DEPTH).len());
+        for (x, dy) in x.chunks((DEPTH * inputs).max(1)).zip(dy.chunks((DEPTH * outputs).max(1))) {
+            let packing = tokens(x.len() / inputs);
+            let packed = &mut packed.values_mut()[..packing.len()];
+            pack_rows(&self.team, packing, x, packed);
+            transposed_product(self.level(), &self.team, dy, Panels { packing, values: packed }, dw);
+        }
     }
 }
 
@@ -353,7 +358,7 @@ impl Backend for Fast {
     fn linear_weight_gradient(&self, x: &Tokens, dy: &Tokens, grads: &mut Numbers, at: usize) {
         assert_eq!(x.rows(), dy.rows(), "tokens of a linear");
         let dw = &mut grads.values_mut()[at..][..x.columns() * dy.columns()];
-        self.weight_product(x.values(), dy.values(), x.columns(), dw);
+        self.weight_product(x.values(), dy.values(), (x.columns(), dy.columns()), dw);
     }
 
     fn bias_gradient(&self, dy: &Tokens, grads: &mut Numbers, at: usize) {
@@ -453,7 +458,7 @@ impl Backend for Fast {
         let tokens = shard.rows.0 * columns..shard.rows.1 * columns;
         self.backward_product(logits.values(), table, &mut dx.values_mut()[tokens.clone()]);
         let dw = &mut grads.values_mut()[at..][..rows * columns];
-        self.weight_product(&x.values()[tokens], logits.values(), columns, dw);
+        self.weight_product(&x.values()[tokens], logits.values(), (columns, rows), dw);
         if let Some(bias_at) = bias_at {
             let sums = &mut grads.values_mut()[bias_at..][..rows];
             elementwise::add_column_sums(self.level(), &self.team, logits.values(), sums);

@@ -39,11 +39,11 @@ kernel! {
             put::<S>(y, i, S::fma(z, get::<S>(gain, i), get::<S>(bias, i)));
         }
     }
-    /// `dx += rstd (g - mean(g) - z mean(g z))` with `g = dy gain`; `dgain += dy z`,
-    /// `dbias += dy`.
-    fn backward_row<S>(dy: &[f32], x: &[f32], stats: [f32; 2], gain: &[f32], dx: &mut [f32], dgain: &mut [f32], dbias: &mut [f32]) {
+    /// `dx += rstd (g - mean(g) - z mean(g z))` with `g = dy gain`; `sums [2, columns]` of `dy z`
+    /// and `dy` grow.
+fn backward_row<S>(dy: &[f32], x: &[f32], stats: [f32; 2], gain: &[f32], dx: &mut [f32], sums: &mut [f32]) {
         let [mean, rstd] = stats;
-        let n = x.len() as f32;
+        let (n, (dgain, dbias)) = (x.len() as f32, sums.split_at_mut(x.len()));
         let (mut sum, mut sum_z) = (S::splat(0.0), S::splat(0.0));
         for i in (0..x.len()).step_by(S::LANES) {
             let d = get::<S>(dy, i);
@@ -109,13 +109,12 @@ pub fn backward((level, team): (Level, &Team), inputs: Backward, dx: &mut [f32],
         // SAFETY: each task has its own sums and its own rows.
         let sums = unsafe { sums.part(task * 2 * columns, 2 * columns) };
         sums.fill(0.0);
-        let (dgain, dbias) = sums.split_at_mut(columns);
         for row in task * ROWS..((task + 1) * ROWS).min(rows) {
             let at = row * columns..(row + 1) * columns;
             // SAFETY: as above.
             let dx = unsafe { dx.part(at.start, columns) };
             let stats = [stats[2 * row], stats[2 * row + 1]];
-            backward_row(level, &dy[at.clone()], &x[at], stats, gain, dx, dgain, dbias);
+            backward_row(level, &dy[at.clone()], &x[at], stats, gain, dx, sums);
         }
     });
 }

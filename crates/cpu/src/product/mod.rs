@@ -66,7 +66,7 @@ impl Grid {
         } else {
             // Tasks that follow each other find their panels in the cache, and a dozen for
             // each thread even out what one of them loses to the system.
-            (share / 12).min(SLIVERS)
+            (share / 12).min(SLIVERS) / GROUP * GROUP
         };
         let block_rows = of_task.max(1) * level.tile_rows();
         Self { rows, columns, block_rows, row_blocks: rows.div_ceil(block_rows), column_blocks }

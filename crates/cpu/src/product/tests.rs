@@ -157,12 +157,18 @@ fn rates() {
             product(level, &team, y.as_slice(), b, dx.as_mut_slice(), &|_, _, _| {});
         });
         let weight = rate(flop, &mut || {
-            pack_rows(&team, tokens, x.as_slice(), packed_x.as_mut_slice());
-            let b = Panels { packing: tokens, values: packed_x.as_slice() };
-            transposed_product(level, &team, y.as_slice(), b, dw.as_mut_slice());
+            let (x, y): (&[f32], &[f32]) = (x.as_slice(), y.as_slice());
+            for (x, y) in x.chunks(DEPTH * depth).zip(y.chunks(DEPTH * columns)) {
+                let packing = Packing::new(level, x.len() / depth, depth);
+                pack_rows(&team, packing, x, &mut packed_x.as_mut_slice()[..packing.len()]);
+                let b = Panels { packing, values: &packed_x.as_slice()[..packing.len()] };
+                transposed_product(level, &team, y, b, dw.as_mut_slice());
+            }
         });
         let start = (Instant::now(), processor_seconds());
-        let peak = crate::ceiling::peak_flops(&team, 0.05) * start.0.elapsed().as_secs_f64() / (processor_seconds() - start.1) / 1e9;
+        let peak = crate::ceiling::peak_flops(&team, 0.05) * start.0.elapsed().as_secs_f64()
+            / (processor_seconds() - start.1)
+            / 1e9;
         println!(
             "{rows} x {depth} x {columns}: forward {forward:.0}, input {input:.0}, weight {weight:.0}, peak {peak:.0} GFLOP/s"
         );
