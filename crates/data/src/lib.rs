@@ -46,8 +46,12 @@ pub mod indexed;
 pub mod inspect;
 pub mod order;
 pub mod prepare;
+pub mod raw;
+pub mod rearrange;
 mod spool;
+pub mod throughput;
 pub mod tokenizer;
+pub mod verify;
 
 pub use card::{CorpusCard, TokenizerCard};
 pub use corpus::{Corpus, CorpusPart};

@@ -240,6 +240,12 @@ impl SampleOrder {
         Ok(found)
     }
 
+    /// Bytes a token takes on disk where sample `i` lies.
+    pub fn token_width(&self, i: u64) -> Result<u64, DataError> {
+        let location = self.locate(i)?;
+        Ok(self.sources[location.corpus].part.corpus.indexed().token_type().width() as u64)
+    }
+
     /// The corpora of the order.
     pub fn parts(&self) -> impl Iterator<Item = &CorpusPart> {
         self.sources.iter().map(|source| &source.part)
