@@ -15,7 +15,8 @@
 //! A task is one sequence and head; its keys and values are copied together first.
 //! Blocks past the last visible key are not computed. No `s x s` matrix exists.
 
-use super::elementwise::scale;
+use super::elementwise::{multiply, scale};
+use super::masks::{self, Place};
 use crate::math;
 use crate::product::{Old, Tile, tile_by_columns, tile_by_rows};
 use crate::simd::{Level, get, kernel, put};
@@ -56,12 +57,6 @@ kernel! {
             for lane in [0, S::LANES] {
                 put::<S>(row, lane, S::mul(get::<S>(row, lane), get::<S>(factor, lane)));
             }
-        }
-    }
-    /// `x *= y`.
-    pub fn apply_factors<S>(x: &mut [f32], y: &[f32]) {
-        for i in (0..x.len()).step_by(S::LANES) {
-            put::<S>(x, i, S::mul(get::<S>(x, i), get::<S>(y, i)));
         }
     }
 }
@@ -143,14 +138,9 @@ impl Inputs<'_> {
         block: &'f mut [f32],
     ) -> Option<&'f [f32]> {
         let dropout = self.call.dropout.as_ref()?;
-        let (panel, head) = (self.level.panel(), (dropout.first_head + at.head) as u32);
-        let (layer, sample) = (dropout.layer as u32, dropout.samples[at.sample]);
-        let (mut row, block) = ([0.0; KEYS], &mut block[..keys * panel]);
-        for query in 0..at.len {
-            let position = (at.first + query) as u32;
-            dropout.dropout.fill_row(sample, layer, head, position, first_key as u32, &mut row[..keys]);
-            block[query..].iter_mut().step_by(panel).zip(&row).for_each(|(out, &factor)| *out = factor);
-        }
+        let block = &mut block[..keys * self.level.panel()];
+        let place = Place::new(dropout, at.sample, at.head);
+        masks::block(self.level, &place, at.first as u32, first_key as u32, block);
         Some(block)
     }
 }
@@ -283,7 +273,7 @@ fn panel_forward(
         inputs.scores(queries, &keys[block.clone()], at, first_key, scores);
         softmax_block(level, scores, &mut max[..panel], &mut sum[..panel], &mut keep[..panel]);
         if let Some(factors) = inputs.factors(at, first_key, count, factors) {
-            apply_factors(level, scores, factors);
+            multiply(level, scores, factors);
         }
         scale_lanes(level, sums, &keep[..panel]);
         add_transposed_times_panel(level, &values[block], scores, sums);

@@ -14,8 +14,9 @@
 //! heads that share it add to the same `dK` and `dV` in order.
 
 use super::attention::{
-    Carver, Inputs, KEYS, QueryPanel, add_transposed_times_panel, apply_factors, by_rows_times_panel, transpose_rows,
+    Carver, Inputs, KEYS, QueryPanel, add_transposed_times_panel, by_rows_times_panel, transpose_rows,
 };
+use super::elementwise::multiply;
 use crate::math;
 use crate::product::{Old, Tile, tile_by_rows};
 use crate::simd::{Level, get, kernel, put};
@@ -157,11 +158,11 @@ impl<'a> Panel<'a> {
             by_rows_times_panel(level, &values[block.clone()], dim, self.dy, gradients);
             let factors = self.inputs.factors(self.at, first_key, count, self.factors);
             if let Some(factors) = factors {
-                apply_factors(level, gradients, factors);
+                multiply(level, gradients, factors);
             }
             softmax_backward(level, scores, gradients, &self.logs[..panel], &self.dots[..panel]);
             if let Some(factors) = factors {
-                apply_factors(level, scores, factors);
+                multiply(level, scores, factors);
             }
             add_panel_times_rows(level, scores, self.dy_rows, dim, &mut dvalues[block.clone()]);
             add_panel_times_rows(level, gradients, self.query_rows, dim, &mut dkeys[block.clone()]);

@@ -7,6 +7,7 @@
 //!                     one order whatever the threads
 //! ```
 
+use super::masks::{self, Place};
 use crate::math;
 use crate::simd::{Level, get, kernel, put};
 use crate::team::{Parts, Team};
@@ -185,10 +186,9 @@ pub fn gated_backward(level: Level, dy: &[f32], pre: &[f32], dpre: &mut [f32]) {
 }
 
 /// Dropout factors of one row of an activation outside attention.
-fn row_factors(at: &DropoutAt, rows: usize, row: usize, factors: &mut [f32]) {
+fn row_factors(level: Level, at: &DropoutAt, rows: usize, row: usize, factors: &mut [f32]) {
     let seq = rows / at.samples.len();
-    let (sample, position) = (at.samples[row / seq], (row % seq) as u32);
-    at.dropout.fill_row(sample, at.layer as u32, at.first_head as u32, position, 0, factors);
+    masks::row(level, &Place::new(at, row / seq, 0), (row % seq) as u32, factors);
 }
 
 /// Multiplies by the mask, in place.
@@ -196,7 +196,7 @@ pub fn dropout(level: Level, team: &Team, x: &mut [f32], columns: usize, at: &Dr
     let rows = x.len() / columns.max(1);
     each_row(team, x, columns, |x, row| {
         let mut factors = vec![0.0; columns];
-        row_factors(at, rows, row, &mut factors);
+        row_factors(level, at, rows, row, &mut factors);
         multiply(level, x, &factors);
     });
 }
@@ -221,7 +221,7 @@ pub fn add_branch(
             None => add(level, branch, residual),
             Some(at) => {
                 let mut factors = vec![0.0; columns];
-                row_factors(at, rows, row, &mut factors);
+                row_factors(level, at, rows, row, &mut factors);
                 add_dropped(level, branch, &factors, residual);
             }
         }

@@ -7,6 +7,7 @@
 mod attention;
 mod attention_backward;
 mod elementwise;
+mod masks;
 mod norm;
 mod vocabulary;
 mod weight;
