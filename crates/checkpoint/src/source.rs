@@ -1,6 +1,6 @@
 //! Whatever weights stand at a path.
 
-use crate::{Block, Checkpoint, CheckpointError, HfFolder, Kind, Weights, newest};
+use crate::{Block, Checkpoint, CheckpointError, HfFolder, Kind, MegatronCheckpoint, Weights, newest};
 use henge_spec::Parameter;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -73,17 +73,21 @@ impl Source for Checkpoint {
 }
 
 /// Opens what stands at a path: a checkpoint, a folder of checkpoints (the newest), a run's
-/// folder, or a Hugging Face folder.
+/// folder, a Hugging Face folder, or a Megatron checkpoint.
 pub fn open_source(path: &Path) -> Result<Box<dyn Source>, CheckpointError> {
-    if path.join("config.json").is_file() {
+    if path.join("config.json").is_file() && !MegatronCheckpoint::is_at(path) {
         return Ok(Box::new(HfFolder::open(path)?));
+    }
+    if MegatronCheckpoint::is_at(path) {
+        return Ok(Box::new(MegatronCheckpoint::open(path)?));
     }
     match newest(path) {
         Ok(folder) => Ok(Box::new(Checkpoint::open(&folder)?)),
         Err(CheckpointError::NotFound { path, problem, .. }) => Err(CheckpointError::NotFound {
             path,
             problem,
-            fix: "give a checkpoint, a run's folder or a Hugging Face folder (with config.json)".to_string(),
+            fix: "give a checkpoint, a run's folder, a Hugging Face folder (with config.json) or a Megatron checkpoint"
+                .to_string(),
         }),
         Err(error) => Err(error),
     }

@@ -1,6 +1,8 @@
 //! What the tests of this crate share: real folders, simulated ranks, chance.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod reference;
+
 use henge_checkpoint::{
     Block, Checkpoint, HfFolder, Kind, LossScaleState, Manifest, RunState, ShardRecord, ShardWriter, Slot, Weights,
     model_of, publish, stage,
