@@ -8,7 +8,6 @@
 //! logits, which it rounds.
 
 use crate::simd::{Level, kernel};
-use half::f16;
 use henge_tensor::{Precision, Real};
 
 /// To what the operands of products are rounded.
@@ -35,21 +34,20 @@ impl Rounding {
 
     /// Rounds to nearest, ties to even.
     pub fn apply<R: Real>(self, values: &mut [R]) {
-        match self {
-            Rounding::Exact => {}
-            Rounding::Bf16 => values.iter_mut().for_each(|v| *v = R::of(f64::from(bf16_nearest(v.wide() as f32)))),
-            Rounding::F16 => values.iter_mut().for_each(|v| *v = R::of(f16::from_f64(v.wide()).to_f64())),
-        }
+        let nearest = match self {
+            Rounding::Exact => return,
+            Rounding::Bf16 => bf16_nearest,
+            Rounding::F16 => f16_nearest,
+        };
+        values.iter_mut().for_each(|value| *value = R::of(f64::from(nearest(value.wide() as f32))));
     }
-}
 
-impl Rounding {
     /// As [`Rounding::apply`], by vectors.
     pub(crate) fn apply_fast(self, level: Level, values: &mut [f32]) {
         match self {
             Rounding::Exact => {}
             Rounding::Bf16 => round_bf16(level, values),
-            Rounding::F16 => self.apply(values),
+            Rounding::F16 => round_f16(level, values),
         }
     }
 }
@@ -70,9 +68,14 @@ kernel! {
             *value = bf16_nearest(*value);
         }
     }
+    fn round_f16<S>(values: &mut [f32]) {
+        for value in values {
+            *value = f16_nearest(*value);
+        }
+    }
 }
 
-/// Branch-free, so that loops over it become vector code; equal to [`bf16::from_f32`].
+/// Branch-free, so that loops over it become vector code; equal to `half`'s `bf16::from_f32`.
 #[inline(always)]
 fn bf16_nearest(value: f32) -> f32 {
     let bits = value.to_bits();
@@ -82,17 +85,39 @@ fn bf16_nearest(value: f32) -> f32 {
     f32::from_bits(if value.is_nan() { quiet } else { rounded })
 }
 
+/// Branch-free as well; equal to `half`'s conversion there and back.
+#[inline(always)]
+fn f16_nearest(value: f32) -> f32 {
+    let (bits, size) = (value.to_bits(), value.abs());
+    let normal = f32::from_bits(bits.wrapping_add(0xfff + (bits >> 13 & 1)) & 0xffff_e000);
+    // Below 2^-14 the precision's numbers are the multiples of 2^-24, the spacing of f32
+    // from one half on.
+    let subnormal = ((size + 0.5) - 0.5).copysign(value);
+    let finite = if size < 6.103_515_6e-5 { subnormal } else { normal };
+    let bounded = if finite.abs() >= 65_536.0 { f32::INFINITY.copysign(value) } else { finite };
+    if value.is_nan() { value } else { bounded }
+}
+
 /// The rounding is that of the `half` crate.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use half::bf16;
+    use half::{bf16, f16};
 
     #[test]
     fn bf16_agrees_with_the_half_crate() {
         for bits in (0..=u32::MAX).step_by(9973) {
             let value = f32::from_bits(bits);
             assert_eq!(bf16_nearest(value).to_bits(), bf16::from_f32(value).to_f32().to_bits(), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn f16_agrees_with_the_half_crate() {
+        for bits in (0..=u32::MAX).step_by(9973).chain(0x3300_0000..0x3300_4000).chain(0x477f_e000..0x4780_2000) {
+            let (value, expected) = (f32::from_bits(bits), f16::from_f32(f32::from_bits(bits)).to_f32());
+            let got = f16_nearest(value);
+            assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{bits:#x}: {got}");
         }
     }
 

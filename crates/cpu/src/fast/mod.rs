@@ -26,6 +26,7 @@ use henge_tensor::{
     VocabularyStats,
 };
 use std::ops::Range;
+use vocabulary::PieceStats;
 
 type Tokens = Activation<f32>;
 type Numbers = Flat<f32>;
@@ -422,11 +423,15 @@ impl Backend for Fast {
         assert_eq!(last - first, shard.targets.len(), "one target a token");
         let mut logits = self.blank(last - first, table.rows());
         let x = &x.values()[first * table.columns()..last * table.columns()];
-        self.forward_product(x, table, bias.map(Flat::values), logits.values_mut(), |_, _, _| {});
+        let mut pieces = self.scratch(PieceStats::room(last - first, table.rows()));
+        let found = PieceStats::new(self.level(), table.rows(), pieces.values_mut());
+        self.forward_product(x, table, bias.map(Flat::values), logits.values_mut(), |row, columns, logits| {
+            found.finish(row, columns.start, logits);
+        });
         let blank = || Flat::blank(&self.pool, last - first, Kind::Activation);
         let mut stats = VocabularyStats { max: blank(), sum: blank(), target: blank() };
         let numbers = (stats.max.values_mut(), stats.sum.values_mut(), stats.target.values_mut());
-        vocabulary::statistics(self.machine(), logits.values(), table.rows(), shard, numbers);
+        vocabulary::statistics(pieces.values(), logits.values(), table.rows(), shard, numbers);
         (FastLogits { values: logits }, stats)
     }
 

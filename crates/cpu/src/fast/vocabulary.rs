@@ -1,20 +1,18 @@
 //! The loss over a shard of the vocabulary (see `plain::vocabulary` for the formulas).
 //!
 //! ```text
-//!   logits of a token: | 2048 | 2048 | ... |   maximum first, then the exponentials of
-//!                                              each piece in float32 lanes, the pieces
-//!                                              in double precision
+//!   logits of a token: | 512 | 512 | ... |   each piece, as soon as the product leaves it:
+//!                        maximum, and the exponentials below it in float32 lanes;
+//!                        pieces are joined in their order, in double precision
 //! ```
 
 use super::elementwise::each_row;
 use crate::math;
 use crate::plain::vocabulary::local;
+use crate::product::COLUMNS;
 use crate::simd::{Level, get, kernel, put};
 use crate::team::{Parts, Team};
 use henge_tensor::VocabularyShard;
-
-/// Terms of a sum in lanes.
-const PIECE: usize = 2048;
 
 kernel! {
     fn largest<S>(x: &[f32]) -> f32 {
@@ -25,18 +23,13 @@ kernel! {
         }
         x[whole..].iter().fold(S::largest(most), |most, &x| if x > most || x.is_nan() { x } else { most })
     }
-    fn sum_of_exponentials<S>(x: &[f32], max: f32) -> f64 {
-        let mut total = 0.0;
-        for piece in x.chunks(PIECE) {
-            let whole = piece.len() / S::LANES * S::LANES;
-            let mut sum = S::splat(0.0);
-            for i in (0..whole).step_by(S::LANES) {
-                sum = S::add(sum, math::exp::<S>(S::sub(get::<S>(piece, i), S::splat(max))));
-            }
-            let rest: f32 = piece[whole..].iter().map(|x| (x - max).exp()).sum();
-            total += f64::from(S::sum(sum) + rest);
+    fn sum_of_exponentials<S>(x: &[f32], max: f32) -> f32 {
+        let whole = x.len() / S::LANES * S::LANES;
+        let mut sum = S::splat(0.0);
+        for i in (0..whole).step_by(S::LANES) {
+            sum = S::add(sum, math::exp::<S>(S::sub(get::<S>(x, i), S::splat(max))));
         }
-        total
+        S::sum(sum) + x[whole..].iter().map(|x| (x - max).exp()).sum::<f32>()
     }
     /// `x = factor exp(x - max)`.
     fn scaled_softmax<S>(x: &mut [f32], max: f32, factor: f32) {
@@ -47,26 +40,51 @@ kernel! {
     }
 }
 
-/// Maximum, sum of exponentials and target logit of each token.
+/// Statistics of pieces of rows, taken while a piece is in the first cache.
+pub struct PieceStats<'a> {
+    level: Level,
+    pieces: usize,
+    /// Maximum and sum of exponentials below it, `[tokens, pieces, 2]`.
+    numbers: Parts<'a, f32>,
+}
+
+impl<'a> PieceStats<'a> {
+    /// Numbers that [`PieceStats::new`] needs room for.
+    pub fn room(tokens: usize, columns: usize) -> usize {
+        2 * tokens * columns.div_ceil(COLUMNS)
+    }
+
+    pub fn new(level: Level, columns: usize, room: &'a mut [f32]) -> Self {
+        Self { level, pieces: columns.div_ceil(COLUMNS), numbers: Parts::of(room) }
+    }
+
+    /// Takes in a finished piece, which starts at a multiple of the products' column block.
+    pub fn finish(&self, row: usize, first_column: usize, logits: &[f32]) {
+        let max = largest(self.level, logits);
+        let at = 2 * (row * self.pieces + first_column / COLUMNS);
+        // SAFETY: each piece of a row is finished once.
+        let numbers = unsafe { self.numbers.part(at, 2) };
+        numbers.copy_from_slice(&[max, sum_of_exponentials(self.level, logits, max)]);
+    }
+}
+
+/// Maximum, sum of exponentials and target logit of each token, from its pieces in order.
 pub fn statistics(
-    (level, team): (Level, &Team),
+    pieces: &[f32],
     logits: &[f32],
     columns: usize,
     shard: &VocabularyShard,
     (max, sum, target): (&mut [f32], &mut [f32], &mut [f32]),
 ) {
-    let (max, sum, target) = (Parts::of(max), Parts::of(sum), Parts::of(target));
-    team.each(shard.targets.len(), &|_, row| {
-        let logits = &logits[row * columns..][..columns];
-        let most = largest(level, logits);
-        let hit = local(shard.first_row, columns, shard.targets[row]);
-        // SAFETY: each token has its own three numbers.
-        unsafe {
-            max.part(row, 1)[0] = most;
-            sum.part(row, 1)[0] = sum_of_exponentials(level, logits, most) as f32;
-            target.part(row, 1)[0] = hit.map_or(0.0, |at| logits[at]);
-        }
-    });
+    let of_token = 2 * columns.div_ceil(COLUMNS);
+    for (row, &at) in shard.targets.iter().enumerate() {
+        let pieces = &pieces[row * of_token..][..of_token];
+        let most = pieces.iter().step_by(2).copied().fold(f32::NEG_INFINITY, f32::max);
+        let shifted = |piece: &[f32]| f64::from(piece[1]) * f64::from(piece[0] - most).exp();
+        max[row] = most;
+        sum[row] = pieces.chunks_exact(2).map(shifted).sum::<f64>() as f32;
+        target[row] = local(shard.first_row, columns, at).map_or(0.0, |at| logits[row * columns + at]);
+    }
 }
 
 /// Logits to their gradients, in place; `finish` runs on each token's.

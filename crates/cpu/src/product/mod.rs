@@ -32,8 +32,9 @@ use crate::simd::{Level, kernel};
 use crate::team::{Parts, Team};
 use std::ops::Range;
 
-/// Columns of a block: with a depth block of panels it fills half of the second cache.
-const COLUMNS: usize = 512;
+/// Columns of a block: with a depth block of panels it fills half of the second cache. A
+/// finished piece of a row starts at a multiple of it.
+pub const COLUMNS: usize = 512;
 /// Slivers whose columns are copied together: a line of the source holds a bit more than one.
 const GROUP: usize = 4;
 /// Most slivers of a task.
