@@ -61,6 +61,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         workers: args.workers.unwrap_or(cores).max(1),
         record_every: RECORD_EVERY,
     };
+    if let Some(folder) = options.output.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::run(format!("{}: {error}", folder.display())))?;
+    }
     let bar = bar();
     let summary = prepare(&options, &tokenizer, &*stop_on_interrupt()?, &mut |progress| show(&bar, progress));
     bar.finish_and_clear();

@@ -1,0 +1,74 @@
+//! Real text through the binary: token counts, Megatron's bytes, and the same model whatever
+//! the layout.
+
+mod common;
+
+use common::{Place, number, relative, test_data};
+
+#[test]
+fn tinyshakespeare_has_its_known_number_of_tokens() {
+    let Some(text) = test_data("data/tinyshakespeare/input.txt") else { return };
+    let place = Place::new();
+    let text = text.display().to_string();
+    place.succeed(&["data", "prepare", "--input", &text, "--tokenizer", "gpt2", "--output", "corpus"]);
+    let report = place.succeed(&["data", "inspect", "corpus", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["tokens"], 338_025);
+}
+
+#[test]
+fn openwebtext_is_megatrons_byte_for_byte() {
+    let Some(folder) = test_data("data/megatron-bin-idx/openwebtext-gpt2") else { return };
+    let find = |ending: &str| {
+        let files = std::fs::read_dir(&folder).expect("the folder").map(|file| file.expect("a file").path());
+        let mut found: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+        found.sort();
+        found.pop().unwrap_or_else(|| panic!("no {ending} in {}", folder.display()))
+    };
+    let (text, vocabulary) = (find(".jsonl").display().to_string(), folder.display().to_string());
+    let place = Place::new();
+    let mut arguments = vec!["data", "prepare", "--input", &text, "--tokenizer", &vocabulary];
+    arguments.extend(["--output", "corpus", "--append-eod", "4999"]);
+    place.succeed(&arguments);
+    for ending in [".bin", ".idx"] {
+        let (ours, theirs) = (std::fs::read(place.path(&format!("corpus{ending}"))), std::fs::read(find(ending)));
+        assert!(ours.expect("ours") == theirs.expect("theirs"), "corpus{ending} differs");
+    }
+}
+
+#[test]
+fn real_text_trains_to_the_same_validation_loss_over_any_layout() {
+    let Some(text) = test_data("data/tinyshakespeare/input.txt") else { return };
+    let place = Place::new();
+    let text = text.display().to_string();
+    place.succeed(&["data", "prepare", "--input", &text, "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.write(
+        "run.toml",
+        r#"
+model = { layers = 2, hidden = 32, heads = 4, seq_len = 32, vocab_size = 50257 }
+data = { train = ["corpus"], split = [9, 1, 0] }
+[train]
+steps = 30
+global_batch = 16
+micro_batch = 4
+eval_every = 15
+eval_steps = 4
+optimizer = { lr = 3e-3, warmup_steps = 5 }
+"#,
+    );
+    let validation = |dir: &str, layout: &[&str]| -> Vec<f64> {
+        let dir_key = format!("run.dir={dir}");
+        let mut arguments = vec!["train", "run.toml", "--set", &dir_key];
+        layout.iter().for_each(|key| arguments.extend(["--set", *key]));
+        place.succeed(&arguments);
+        let lines = place.metrics(dir).into_iter().filter(|line| line.get("eval_loss").is_some());
+        lines.map(|line| number(&line, "eval_loss")).collect()
+    };
+    let one = validation("one", &[]);
+    let split = validation("split", &["layout.tensor=2", "layout.pipeline=2"]);
+    assert_eq!(one.len(), 2);
+    assert!(one[1] < one[0] && one[0] < 10.0, "the model learns: {one:?}");
+    for (a, b) in split.iter().zip(&one) {
+        assert!(relative(*a, *b) < 1e-5, "validation losses {split:?} against {one:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Every layer's backward against finite differences of the loss in float64, dropout on, and
+//! every parallel form against the one-rank form.
+
+use henge_comm::{Grid, threads};
+use henge_cpu::Plain;
+use henge_model::{Context, Dropouts, LossGradient, Microbatch, Output, Place, Stage, Store};
+use henge_spec::{Layout, Model, Recompute, parameters};
+use henge_tensor::{Backend, Buffer};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+type Device = Plain<f64>;
+type Tensors = BTreeMap<String, Vec<f64>>;
+
+const SEQ: usize = 6;
+
+fn model() -> Model {
+    let mut model = Model::gpt(2, 16, 4, SEQ, 37);
+    // Wide weights, so that no gradient is small against the error of a difference.
+    model.init_std = 0.3;
+    model
+}
+
+fn micro() -> Microbatch {
+    let tokens: Vec<u32> = (0..3 * SEQ as u32).map(|i| (i * i * 5 + i * 3) % 37).collect();
+    let labels = tokens.iter().map(|&token| if token % 5 == 0 { -1 } else { i64::from((token * 7 + 1) % 37) });
+    Microbatch { samples: vec![4, 5, 11], labels: labels.collect(), tokens }
+}
+
+/// Loss and whole gradients of the model over `tensor` ranks, one element moved by `delta`.
+fn run(model: &Model, tensor: usize, moved: Option<(&str, usize, f64)>) -> (f64, Tensors) {
+    let layout = Layout { tensor, ..Layout::ONE };
+    let world = threads::world(Grid::new(&layout), threads::Options::new(tensor, 1));
+    let (model, moved) = (model.clone(), moved.map(|(name, element, delta)| (name.to_string(), element, delta)));
+    let ranks = threads::run_ranks(world, move |comm| {
+        let place = Place { tensor: henge_comm::Comm::rank(&comm), tensors: tensor, stage: 0, stages: 1 };
+        let backend = Device::new();
+        let mut store = Store::new(&backend, &model, &[place]);
+        store.draw(11);
+        if let Some((name, element, delta)) = &moved {
+            move_element(&mut store, name, *element, *delta);
+        }
+        let stage = Stage::new(&backend, &store, 0, &model, &place, Recompute::None);
+        let dropouts = Dropouts::of(&model, 5);
+        let at = Context { backend: &backend, comm: &comm, model: &model, place, dropouts };
+        let gradient = LossGradient { grads: &mut store.grads, scale: 1.0 };
+        let (output, saved) = stage.forward(&at, &micro(), None, gradient).expect("forward");
+        let Output::Losses(losses) = output else { panic!("one stage ends with losses") };
+        stage.backward(&at, &micro(), saved, None, &mut store.grads).expect("backward");
+        Ok::<_, Infallible>((losses.iter().sum::<f64>(), blocks(&store)))
+    });
+    let ranks = ranks.expect("every rank ends");
+    (ranks[0].0, whole(&ranks.into_iter().map(|(_, blocks)| blocks).collect::<Vec<_>>()))
+}
+
+type Blocks = Vec<(String, (usize, usize, usize, usize), (usize, usize), Vec<f64>)>;
+
+fn blocks(store: &Store<Device>) -> Blocks {
+    let read = |slot: &henge_model::Slot| {
+        let mut values = vec![0.0; slot.range.len()];
+        store.grads.read(slot.range.start, &mut values);
+        (slot.parameter.name.clone(), slot.block, slot.parameter.matrix(), values)
+    };
+    store.slots.iter().map(read).collect()
+}
+
+fn whole(ranks: &[Blocks]) -> Tensors {
+    let mut tensors = Tensors::new();
+    for (name, (row, rows, column, columns), (height, width), values) in ranks.iter().flatten() {
+        let tensor = tensors.entry(name.clone()).or_insert_with(|| vec![0.0; height * width]);
+        for i in 0..*rows {
+            let at = (row + i) * width + column;
+            tensor[at..at + columns].copy_from_slice(&values[i * columns..(i + 1) * columns]);
+        }
+    }
+    tensors
+}
+
+fn move_element(store: &mut Store<Device>, name: &str, element: usize, delta: f64) {
+    for slot in store.slots.iter().filter(|slot| slot.parameter.name == name) {
+        let (row, rows, column, columns) = slot.block;
+        let width = slot.parameter.matrix().1;
+        let (i, j) = (element / width, element % width);
+        if !(row..row + rows).contains(&i) || !(column..column + columns).contains(&j) {
+            continue;
+        }
+        let at = slot.range.start + (i - row) * columns + j - column;
+        let mut value = [0.0];
+        store.values.read(at, &mut value);
+        store.values.write(at, &[value[0] + delta]);
+    }
+}
+
+#[test]
+fn gradients_are_the_slopes_of_the_loss() {
+    let model = model();
+    let (_, gradients) = run(&model, 1, None);
+    for parameter in parameters(&model) {
+        let gradient = &gradients[&parameter.name];
+        let scale = gradient.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        for element in (0..parameter.len()).step_by(parameter.len() / 5 + 1) {
+            let step = 1e-5;
+            let loss = |delta| run(&model, 1, Some((&parameter.name, element, delta))).0;
+            let slope = (loss(step) - loss(-step)) / (2.0 * step);
+            let off = (slope - gradient[element]).abs();
+            // The gradient of a key's bias is zero in exact arithmetic.
+            assert!(off < 1e-6 * scale.max(1e-2), "{} {element}: {slope} against {}", parameter.name, gradient[element]);
+        }
+    }
+}
+
+#[test]
+fn every_tensor_parallel_form_is_the_one_rank_form() {
+    let model = model();
+    let (loss, gradients) = run(&model, 1, None);
+    for tensor in [2, 4] {
+        let (split_loss, split) = run(&model, tensor, None);
+        assert!((split_loss - loss).abs() < 1e-12 * loss, "loss over {tensor}: {split_loss} against {loss}");
+        for (name, want) in &gradients {
+            let scale = want.iter().fold(1e-9f64, |most, g| most.max(g.abs()));
+            let worst = split[name].iter().zip(want).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+            assert!(worst < 1e-11 * scale.max(1e-3), "{name} over {tensor}: off by {worst:e} of {scale:e}");
+        }
+    }
+}
+
+#[test]
+fn held_bytes_of_the_reference_go_home() {
+    let backend = Device::new();
+    drop(backend.upload(3, 4, &[0.0; 12]));
+    assert_eq!(backend.held().total(), 0);
+}
