@@ -1,8 +1,13 @@
 //! The `henge` binary: parse, run one command, turn the result into an exit status.
 
+mod checkpoint;
 mod data;
+mod doctor;
 mod failure;
+mod plan;
+mod planning;
 mod schedule;
+mod simulate;
 mod train;
 
 use clap::{Parser, Subcommand};
@@ -21,11 +26,19 @@ struct Arguments {
 enum Command {
     /// Train a model by a run file
     Train(train::Args),
+    /// Rank the layouts of a model on a cluster by predicted time
+    Plan(plan::Args),
+    /// Predict one layout: time, memory, bubble; or compare with what is published
+    Simulate(simulate::Args),
     /// Print each pipeline rank's program
     Schedule(schedule::Args),
     /// Prepare and look into corpora
     #[command(subcommand)]
     Data(data::Command),
+    /// List, verify, compare, reshape, import and export checkpoints
+    Checkpoint(checkpoint::Args),
+    /// Show what this machine has and what Henge will use
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,7 +51,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Train(args) => train::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Simulate(args) => simulate::run(args),
         Command::Schedule(args) => schedule::run(args),
         Command::Data(command) => data::run(command),
+        Command::Checkpoint(args) => checkpoint::run(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }
