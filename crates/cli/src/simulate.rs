@@ -4,7 +4,7 @@ use crate::failure::{Failure, print, print_json};
 use crate::planning::{self, Subject, SwitchArgs};
 use henge_plan::published::{self, Family};
 use henge_plan::report::{
-    Window, chrome_trace, figure_svg, figure_text, gantt, prediction_text, timeline_svg, validation_text,
+    Window, artifact_text, chrome_trace, figure_svg, figure_text, gantt, prediction_text, timeline_svg, validation_text,
 };
 use henge_plan::simulate::Span;
 use henge_plan::{Cluster, Jitter, Prediction, Workload, observe, parse_layout, shortfall};
@@ -248,8 +248,10 @@ fn figure(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         planning::write(path, &figure_svg(&figure))?;
     }
+    let artifact = if args.table == Some(1) { published::artifact_rows()? } else { Vec::new() };
     if !args.json {
-        return print(&figure_text(&figure));
+        let search = if artifact.is_empty() { String::new() } else { artifact_text(&artifact) };
+        return print(&(figure_text(&figure) + &search));
     }
     let point = |(label, published, predicted): &(String, f64, f64)| {
         json!({"label": label, "published": published, "predicted": predicted})
@@ -257,7 +259,14 @@ fn figure(args: &Args) -> Result<(), Failure> {
     let series = |series: &published::FigureSeries| {
         json!({"name": series.name, "points": series.points.iter().map(point).collect::<Vec<_>>()})
     };
+    let row = |row: &published::ArtifactRow| {
+        json!({
+            "label": row.label, "layout": row.layout, "seconds": row.paper.seconds, "best_layout": row.best_layout,
+            "best_seconds": row.best.seconds, "modern_layout": row.modern_layout, "modern_seconds": row.modern_seconds,
+        })
+    };
     print_json(&json!({
         "title": figure.title, "note": figure.note, "series": figure.series.iter().map(series).collect::<Vec<_>>(),
+        "search": artifact.iter().map(row).collect::<Vec<_>>(),
     }))
 }
