@@ -308,6 +308,21 @@ fn optimizer() {
     }
 }
 
+/// Without gradients the moments shrink to zero and do not stay at the smallest subnormal
+/// number, where each operation on them would be slow for ever.
+#[test]
+fn moments_without_gradients_end_at_zero() {
+    let b = Fast::new(1, Rounding::Exact);
+    let (mut values, grads) = (flat(&b, &normals("values", 40)), b.zeros(40, Kind::Gradient));
+    let (mut first, mut second) = (flat(&b, &normals("first", 40)), flat(&b, &[0.5; 40]));
+    for update in 1..2500 {
+        let step =
+            AdamStep { lr: 0.0, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, update, gradient_scale: 1.0 };
+        b.adam(&mut values, &grads, &mut first, &mut second, 0..40, &step);
+    }
+    assert!(first.values().iter().chain(second.values()).all(|&moment| moment == 0.0));
+}
+
 /// With rounded operands both forms agree to a unit in the last place of the precision,
 /// and differ from the exact form by about that much.
 #[test]

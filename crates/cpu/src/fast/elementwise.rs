@@ -100,8 +100,8 @@ kernel! {
             let root = S::fma(S::sqrt(second), S::splat(step.root), S::splat(step.eps));
             let change = S::div(S::mul(S::splat(step.rate), first), root);
             put::<S>(w, i, S::sub(S::mul(get::<S>(w, i), S::splat(step.decay)), change));
-            put::<S>(m, i, first);
-            put::<S>(v, i, second);
+            put::<S>(m, i, math::flush::<S>(first));
+            put::<S>(v, i, math::flush::<S>(second));
         }
     }
 }
