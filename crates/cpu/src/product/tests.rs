@@ -1,8 +1,7 @@
-//! Products against the definition in double precision, and their speed.
+//! Products against the definition in double precision.
 
 use super::*;
 use henge_random::{fill_normal, key};
-use std::time::Instant;
 
 fn normals(name: &str, len: usize) -> Vec<f32> {
     let mut values = vec![0.0; len];
@@ -109,68 +108,4 @@ fn each_piece_of_a_row_is_finished_once() {
         values.iter_mut().zip(columns).for_each(|(value, column)| *value += (row * n + column) as f32);
     });
     assert!(y.iter().enumerate().all(|(i, &value)| value == 520.0 + i as f32));
-}
-
-/// Processor seconds of this thread: what others run beside it does not count.
-fn processor_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the value it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
-}
-
-/// Rates of one thread beside the peak of the same moment:
-/// `cargo test --release -p henge-cpu --lib rates -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn rates() {
-    let (level, team) = (Level::detect(), Team::new(1));
-    let rate = |flop: f64, work: &mut dyn FnMut()| {
-        let once = |work: &mut dyn FnMut()| {
-            let start = processor_seconds();
-            work();
-            flop / (processor_seconds() - start) / 1e9
-        };
-        (0..3).map(|_| once(work)).fold(0.0, f64::max)
-    };
-    let pool = henge_tensor::Pool::new();
-    let room = |values: Vec<f32>| {
-        let mut buffer = pool.take(4 * values.len(), henge_tensor::Kind::Buffer);
-        buffer.as_mut_slice().copy_from_slice(&values);
-        buffer
-    };
-    for (rows, depth, columns) in [(4096, 512, 512), (4096, 512, 2048), (4096, 2048, 512), (512, 512, 50304)] {
-        let (x, w) = (room(normals("x", rows * depth)), normals("w", columns * depth));
-        let [there, back, tokens] =
-            [(depth, columns), (columns, depth), (rows, depth)].map(|(d, c)| Packing::new(level, d, c));
-        let [mut packed, mut packed_back, mut packed_x] = [there, back, tokens].map(|p| room(vec![0.0; p.len()]));
-        let [mut y, mut dx, mut dw] = [rows * columns, rows * depth, columns * depth].map(|n| room(vec![0.0; n]));
-        pack_transposed(&team, there, &w, packed.as_mut_slice());
-        pack_rows(&team, back, &w, packed_back.as_mut_slice());
-        let flop = 2.0 * (rows * depth * columns) as f64;
-        let forward = rate(flop, &mut || {
-            let b = Panels { packing: there, values: packed.as_slice() };
-            product(level, &team, x.as_slice(), b, y.as_mut_slice(), &|_, _, _| {});
-        });
-        let input = rate(flop, &mut || {
-            let b = Panels { packing: back, values: packed_back.as_slice() };
-            product(level, &team, y.as_slice(), b, dx.as_mut_slice(), &|_, _, _| {});
-        });
-        let weight = rate(flop, &mut || {
-            let (x, y): (&[f32], &[f32]) = (x.as_slice(), y.as_slice());
-            for (x, y) in x.chunks(DEPTH * depth).zip(y.chunks(DEPTH * columns)) {
-                let packing = Packing::new(level, x.len() / depth, depth);
-                pack_rows(&team, packing, x, &mut packed_x.as_mut_slice()[..packing.len()]);
-                let b = Panels { packing, values: &packed_x.as_slice()[..packing.len()] };
-                transposed_product(level, &team, y, b, dw.as_mut_slice());
-            }
-        });
-        let start = (Instant::now(), processor_seconds());
-        let peak = crate::ceiling::peak_flops(&team, 0.05) * start.0.elapsed().as_secs_f64()
-            / (processor_seconds() - start.1)
-            / 1e9;
-        println!(
-            "{rows} x {depth} x {columns}: forward {forward:.0}, input {input:.0}, weight {weight:.0}, peak {peak:.0} GFLOP/s"
-        );
-    }
 }

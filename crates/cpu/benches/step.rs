@@ -1,12 +1,14 @@
 //! Where the time of a GPT step goes, by operation, beside the peak of the same moment.
 //!
-//! `cargo test --release -p henge-cpu --test rates -- --ignored --nocapture`
+//! `cargo bench -p henge-cpu` measures one thread and then two; `-- 4` four. Seconds by
+//! operation are processor seconds, so that what others run beside it does not count; wall
+//! time does count it.
 
-mod common;
-
-use common::{flat, normals};
 use henge_cpu::{Activation, Fast, Flat, Rounding, ceiling};
-use henge_tensor::{AdamStep, AttentionCall, AttentionShape, Backend, Kind, Mask, NonLinearity, VocabularyShard};
+use henge_random::{fill_normal, key};
+use henge_tensor::{
+    AdamStep, AttentionCall, AttentionShape, Backend, Buffer, Kind, Mask, NonLinearity, VocabularyShard,
+};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -93,8 +95,10 @@ impl Model {
     /// All layers share one set of parameters: the time is the same but for the caches, which
     /// a layer's 12 MB leave anyway.
     fn new(b: &Fast) -> Self {
-        let values: Vec<f64> = normals("values", VOCABULARY * HIDDEN).iter().map(|x| 0.02 * x).collect();
-        let values = flat(b, &values);
+        let mut numbers = vec![0.0; VOCABULARY * HIDDEN];
+        fill_normal(key(5, "values"), 0, 0.02, &mut numbers);
+        let mut values = b.zeros(numbers.len(), Kind::Weight);
+        values.write(0, &numbers);
         let linear = |outputs, inputs| Linear::new(b, &values, outputs, inputs);
         Self {
             qkv: linear(3 * HIDDEN, HIDDEN),
@@ -167,39 +171,48 @@ fn optimizer(b: &Fast, clock: &mut Clock, model: &mut Model, state: &mut [Flat<f
     });
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn step() {
-    for threads in [1] {
-        let b = Fast::new(threads, Rounding::Exact);
-        let mut model = Model::new(&b);
-        let len = 12 * LAYERS * HIDDEN * HIDDEN + (VOCABULARY + SEQ) * HIDDEN;
-        let mut state = [(); 4].map(|()| b.zeros(len, Kind::Optimizer));
-        let flop = {
-            let tokens = (BATCH * SEQ) as f64;
-            let layer = 24.0 * tokens * (HIDDEN * HIDDEN) as f64 + 4.0 * tokens * (SEQ * HIDDEN) as f64;
-            3.0 * (LAYERS as f64 * layer + 2.0 * tokens * (VOCABULARY * HIDDEN) as f64)
-        };
-        for _ in 0..2 {
-            let before = peak(&b);
-            let (mut clock, start) = (Clock::default(), (Instant::now(), processor_seconds()));
-            let mut x = b.upload(BATCH * SEQ, HIDDEN, &vec![0.5; BATCH * SEQ * HIDDEN]);
-            for _ in 0..LAYERS {
-                x = model.layer(&b, &mut clock, x);
-            }
-            model.head(&b, &mut clock, &x);
-            optimizer(&b, &mut clock, &mut model, &mut state);
-            let (seconds, processor) = (start.0.elapsed().as_secs_f64(), processor_seconds() - start.1);
-            let after = peak(&b);
-            println!(
-                "{threads} threads: {seconds:.3} s; of one core {processor:.3} s, {:.1} GFLOP/s, peak {:.1} before, {:.1} after",
-                flop / processor / 1e9,
-                before / 1e9,
-                after / 1e9,
-            );
-            for (what, seconds) in &clock.0 {
-                println!("    {what:<28}{:8.1} ms", 1e3 * seconds);
-            }
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // Test runs of all targets start benchmarks too, without this word.
+    if !arguments.iter().any(|word| word == "--bench") {
+        return;
+    }
+    let asked: Vec<usize> = arguments.iter().filter_map(|word| word.parse().ok()).collect();
+    for threads in if asked.is_empty() { vec![1, 2] } else { asked } {
+        measure(threads);
+    }
+}
+
+/// Operations of the step's products and attention, all of it (not its causal half).
+fn flop() -> f64 {
+    let tokens = (BATCH * SEQ) as f64;
+    let layer = 24.0 * tokens * (HIDDEN * HIDDEN) as f64 + 4.0 * tokens * (SEQ * HIDDEN) as f64;
+    3.0 * (LAYERS as f64 * layer + 2.0 * tokens * (VOCABULARY * HIDDEN) as f64)
+}
+
+/// Prints three steps; the first pays for first touch.
+fn measure(threads: usize) {
+    let b = Fast::new(threads, Rounding::Exact);
+    let mut model = Model::new(&b);
+    let len = 12 * LAYERS * HIDDEN * HIDDEN + (VOCABULARY + SEQ) * HIDDEN;
+    let mut state = [(); 4].map(|()| b.zeros(len, Kind::Optimizer));
+    println!("{}", b.describe());
+    for step in 1..=3 {
+        let before = peak(&b);
+        let (mut clock, start) = (Clock::default(), (Instant::now(), processor_seconds()));
+        let mut x = b.upload(BATCH * SEQ, HIDDEN, &vec![0.5; BATCH * SEQ * HIDDEN]);
+        for _ in 0..LAYERS {
+            x = model.layer(&b, &mut clock, x);
+        }
+        model.head(&b, &mut clock, &x);
+        optimizer(&b, &mut clock, &mut model, &mut state);
+        let (wall, processor) = (start.0.elapsed().as_secs_f64(), processor_seconds() - start.1);
+        let rates = [flop() / wall, flop() / processor, before, peak(&b)].map(|rate| rate / 1e9);
+        println!("step {step}: {wall:.3} s, {:.0} GFLOP/s", rates[0]);
+        println!("    by the processor's clock {processor:.3} s, {:.1} GFLOP/s a core", rates[1]);
+        println!("    peak of a core {:.1} before, {:.1} GFLOP/s after", rates[2], rates[3]);
+        for (what, seconds) in &clock.0 {
+            println!("    {what:<28}{:8.1} ms", 1e3 * seconds);
         }
     }
 }
