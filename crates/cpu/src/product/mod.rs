@@ -58,18 +58,26 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(level: Level, threads: usize, (rows, columns): (usize, usize), depth_blocks: usize) -> Self {
+    /// `together` slivers of a task are cheaper than as many tasks.
+    fn new(
+        level: Level,
+        threads: usize,
+        (rows, columns): (usize, usize),
+        depth_blocks: usize,
+        together: usize,
+    ) -> Self {
         let (slivers, column_blocks) = (rows.div_ceil(level.tile_rows()), columns.div_ceil(COLUMNS));
-        let share = slivers * column_blocks / threads;
+        let all = slivers * column_blocks;
         let of_task = if depth_blocks > 1 {
             // Each task reads all blocks of panels from afar: as few and equal ones as fit.
-            share.div_ceil(share.div_ceil(SLIVERS).max(1)) + 1
+            all.div_ceil(threads * all.div_ceil(threads * SLIVERS))
         } else {
-            // Tasks that follow each other find their panels in the cache, and a dozen for
-            // each thread even out what one of them loses to the system.
-            (share / 12).min(SLIVERS) / GROUP * GROUP
+            // Tasks that follow each other find their panels in the cache, and some dozens
+            // for each thread even out what one of them loses to the system.
+            let fine = (all / (32 * threads)).clamp(1, SLIVERS);
+            if all < 4 * together * threads { fine } else { fine.next_multiple_of(together) }
         };
-        let block_rows = of_task.max(1) * level.tile_rows();
+        let block_rows = of_task * level.tile_rows();
         Self { rows, columns, block_rows, row_blocks: rows.div_ceil(block_rows), column_blocks }
     }
 
@@ -96,7 +104,7 @@ pub fn product(level: Level, team: &Team, x: &[f32], b: Panels, y: &mut [f32], f
     }
     let rows = y.len() / columns;
     assert_eq!(x.len(), rows * depth, "left operand of a {rows} x {depth} x {columns} product");
-    let grid = Grid::new(level, team.threads(), (rows, columns), b.packing.blocks());
+    let grid = Grid::new(level, team.threads(), (rows, columns), b.packing.blocks(), 1);
     let parts = Parts::of(y);
     let sweep = Sweep { level, b, c: &parts, c_stride: columns };
     team.each(grid.tasks(), &|_, task| {
@@ -142,7 +150,7 @@ pub fn transposed_product(level: Level, team: &Team, y: &[f32], x: Panels, c: &m
     }
     let m = c.len() / n;
     assert_eq!(y.len(), tokens * m, "left operand of a {m} x {tokens} x {n} product");
-    let grid = Grid::new(level, team.threads(), (m, n), x.packing.blocks());
+    let grid = Grid::new(level, team.threads(), (m, n), x.packing.blocks(), GROUP);
     let parts = Parts::of(c);
     let sweep = Sweep { level, b: x, c: &parts, c_stride: n };
     team.each(grid.tasks(), &|_, task| {
