@@ -140,25 +140,30 @@ unsafe fn run<S: Simd, const ROWS: usize, const STRIDE: usize>(tile: &Tile) {
     }
 }
 
+/// The branches stand outside the loops, so that these unroll and the sums stay in
+/// registers.
 #[inline(always)]
 unsafe fn write<S: Simd, const ROWS: usize>(tile: &Tile, sums: &[[S::V; 2]; ROWS]) {
     let full = tile.columns == 2 * S::LANES;
-    let (first, second) = (tile.columns.min(S::LANES), tile.columns.saturating_sub(S::LANES));
-    for (r, sums) in sums.iter().enumerate() {
-        // SAFETY: row `r < rows` of `c`, `columns` numbers.
-        unsafe {
-            let c = tile.c.add(r * tile.c_stride);
-            if full {
-                let [mut c0, mut c1] = *sums;
-                if tile.old == Old::Kept {
-                    c0 = S::add(S::load(c), c0);
-                    c1 = S::add(S::load(c.add(S::LANES)), c1);
-                }
-                S::store(c, c0);
-                S::store(c.add(S::LANES), c1);
-            } else {
-                write_part::<S>(tile.old, c, first, sums[0]);
-                write_part::<S>(tile.old, c.wrapping_add(S::LANES), second, sums[1]);
+    let row = |r: usize| tile.c.wrapping_add(r * tile.c_stride);
+    // SAFETY: rows `0..rows` of `c`, `columns` numbers each.
+    unsafe {
+        if full && tile.old == Old::Kept {
+            for (r, sums) in sums.iter().enumerate() {
+                let c = row(r);
+                S::store(c, S::add(S::load(c), sums[0]));
+                S::store(c.add(S::LANES), S::add(S::load(c.add(S::LANES)), sums[1]));
+            }
+        } else if full {
+            for (r, sums) in sums.iter().enumerate() {
+                S::store(row(r), sums[0]);
+                S::store(row(r).add(S::LANES), sums[1]);
+            }
+        } else {
+            let (first, second) = (tile.columns.min(S::LANES), tile.columns.saturating_sub(S::LANES));
+            for (r, sums) in sums.iter().enumerate() {
+                write_part::<S>(tile.old, row(r), first, sums[0]);
+                write_part::<S>(tile.old, row(r).wrapping_add(S::LANES), second, sums[1]);
             }
         }
     }
