@@ -6,7 +6,7 @@
 use crate::linear::Linear;
 use crate::{Context, Microbatch, Store};
 use henge_comm::CommError;
-use henge_tensor::{AttentionCall, AttentionShape, Backend, DropoutAt, Mask};
+use henge_tensor::{AttentionCall, AttentionShape, Backend, CachedAttention, CachedRun, DropoutAt, Mask};
 
 pub(crate) struct Attention<B: Backend> {
     qkv: Linear<B>,
@@ -54,6 +54,35 @@ impl<B: Backend> Attention<B> {
         let mut branch = self.output.forward_partial(at.backend, &heads);
         at.reduce_forward(&mut branch)?;
         Ok((branch, SavedAttention { x, qkv, heads, stats }))
+    }
+
+    /// As [`Attention::forward`] for new tokens of sequences whose earlier keys and values
+    /// are in `cache`; theirs are appended.
+    pub fn forward_cached(
+        &self,
+        at: &Context<B>,
+        runs: &[CachedRun],
+        capacity: usize,
+        cache: &mut B::Buffer,
+        x: &B::Activation,
+    ) -> Result<B::Activation, CommError> {
+        let qkv = self.qkv.forward(at.backend, x);
+        let heads = at.backend.attention_cached(&qkv, cache, &Self::cached_call(at, runs, capacity));
+        let mut branch = self.output.forward_partial(at.backend, &heads);
+        at.reduce_forward(&mut branch)?;
+        Ok(branch)
+    }
+
+    /// The sizes of this rank's cached attention.
+    pub fn cached_call<'r>(at: &Context<B>, runs: &'r [CachedRun], capacity: usize) -> CachedAttention<'r> {
+        CachedAttention {
+            heads: at.model.heads / at.place.tensors,
+            kv_heads: at.model.kv_heads / at.place.tensors,
+            head_dim: at.model.head_dim,
+            capacity,
+            scale: 1.0 / (at.model.head_dim as f64).sqrt(),
+            runs,
+        }
     }
 
     /// Gradient of the input, whole on every tensor rank, from that of the branch.

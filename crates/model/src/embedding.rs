@@ -57,12 +57,18 @@ impl<B: Backend> Embedding<B> {
 
     /// `[b, s]` tokens to `[b s, h]`.
     pub fn forward(&self, at: &Context<B>, micro: &Microbatch) -> Result<B::Activation, CommError> {
-        let mut x = self.table.lookup(at.backend, &micro.tokens);
-        at.reduce_forward(&mut x)?;
-        at.backend.add(&mut x, &self.positions.lookup(at.backend, &positions(micro)));
+        let mut x = self.forward_at(at, &micro.tokens, &positions(micro))?;
         if let Some(mask) = at.mask(at.dropouts.embedding, micro, 0) {
             at.backend.dropout(&mut x, &mask);
         }
+        Ok(x)
+    }
+
+    /// Tokens at given positions to `[tokens, h]`, nothing dropped.
+    pub fn forward_at(&self, at: &Context<B>, tokens: &[u32], positions: &[u32]) -> Result<B::Activation, CommError> {
+        let mut x = self.table.lookup(at.backend, tokens);
+        at.reduce_forward(&mut x)?;
+        at.backend.add(&mut x, &self.positions.lookup(at.backend, positions));
         Ok(x)
     }
 

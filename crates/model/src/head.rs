@@ -21,6 +21,15 @@ const BLOCK: usize = 512;
 /// Loss of each token in natural units, 0 where not scored.
 pub type TokenLosses = Vec<f64>;
 
+/// How well a target was predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Negative log likelihood in natural units.
+    pub loss: f64,
+    /// Whether no other logit is larger than the target's.
+    pub is_best: bool,
+}
+
 /// What a training forward needs to make gradients at once.
 pub struct LossGradient<'a, B: Backend> {
     /// The rank's gradient buffer.
@@ -110,6 +119,27 @@ impl<B: Backend> Head<B> {
             losses.extend(at.backend.vocabulary_losses(&stats, block.targets()));
         }
         Ok(losses)
+    }
+
+    /// Loss of each row of `x`, and whether its target has the largest logit.
+    pub fn score(
+        &self,
+        at: &Context<B>,
+        embedding: Option<&Table<B>>,
+        x: B::Activation,
+        targets: &[i64],
+    ) -> Result<Vec<Score>, CommError> {
+        let (normed, _) = self.norm.forward(at.backend, x);
+        let mut scores = Vec::with_capacity(targets.len());
+        for rows in blocks(targets.len()) {
+            let block = Block { at, table: self.table(embedding), x: &normed, rows, labels: targets };
+            let (_, stats) = block.reduced_stats()?;
+            let losses = at.backend.vocabulary_losses(&stats, block.targets());
+            let (max, target) = (host(&stats.max), host(&stats.target));
+            let best = max.iter().zip(&target).map(|(max, target)| target >= max);
+            scores.extend(losses.into_iter().zip(best).map(|(loss, is_best)| Score { loss, is_best }));
+        }
+        Ok(scores)
     }
 
     /// This rank's logits `[rows, V/t]` of some tokens, on the host, with the global index
@@ -209,13 +239,14 @@ where
 }
 
 fn copy_of<B: Backend>(backend: &B, buffer: &B::Buffer) -> B::Buffer {
-    let mut host = vec![num_zero::<B>(); buffer.len()];
-    buffer.read(0, &mut host);
+    let host = host(buffer);
     let mut copy = backend.zeros(host.len(), Kind::Buffer);
     copy.write(0, &host);
     copy
 }
 
-fn num_zero<B: Backend>() -> B::Real {
-    <B::Real as henge_tensor::Real>::of(0.0)
+fn host<R: henge_tensor::Real>(buffer: &impl Buffer<R>) -> Vec<R> {
+    let mut host = vec![R::of(0.0); buffer.len()];
+    buffer.read(0, &mut host);
+    host
 }

@@ -8,7 +8,7 @@
 use crate::attention::{Attention, SavedAttention};
 use crate::mlp::{Mlp, SavedMlp};
 use crate::norm::{Norm, SavedNorm};
-use crate::{Context, Microbatch, Store};
+use crate::{Context, Microbatch, Step, Store};
 use henge_comm::CommError;
 use henge_spec::Model;
 use henge_tensor::{Backend, DropoutAt};
@@ -64,6 +64,24 @@ impl<B: Backend> Layer<B> {
         let mask = at.mask(at.dropouts.mlp_residual, micro, self.index);
         let z = at.backend.add_branch(norm2.input(), branch, Some(self.mlp.bias()), mask.as_ref());
         Ok((z, SavedLayer { norm1, attention, norm2, mlp }))
+    }
+
+    /// As [`Layer::forward`] for the new tokens of a decoding step; nothing is kept but
+    /// their keys and values, in `cache`.
+    pub fn forward_cached(
+        &self,
+        at: &Context<B>,
+        step: &Step,
+        capacity: usize,
+        cache: &mut B::Buffer,
+        x: B::Activation,
+    ) -> Result<B::Activation, CommError> {
+        let (normed, norm1) = self.norm1.forward(at.backend, x);
+        let branch = self.attention.forward_cached(at, &step.runs, capacity, cache, &normed)?;
+        let y = at.backend.add_branch(norm1.input(), branch, Some(self.attention.bias()), None);
+        let (normed, norm2) = self.norm2.forward(at.backend, y);
+        let (branch, _) = self.mlp.forward(at, normed)?;
+        Ok(at.backend.add_branch(norm2.input(), branch, Some(self.mlp.bias()), None))
     }
 
     /// Gradient of the input from that of the output: one residual stream, to which each

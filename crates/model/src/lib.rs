@@ -5,6 +5,8 @@
 //! - [`Stage`] is a run of layers, with the embedding before the first and the head
 //!   after the last; [`Stage::forward`] and [`Stage::backward`] are written down, no
 //!   tape records them.
+//! - [`Stage::decode`] runs new tokens over the cached keys and values of earlier ones;
+//!   [`Stage::score`] asks how well targets are predicted.
 //! - [`Context`] is what every layer is handed: backend, communicator, place, dropout.
 //!
 //! Each layer is a file with `forward`, `backward` and the struct that the one saves for
@@ -30,16 +32,20 @@
 
 mod attention;
 mod context;
+mod decode;
 mod embedding;
 mod head;
 mod layer;
 mod linear;
 mod mlp;
 mod norm;
+mod scoring;
 mod stage;
 mod store;
 
 pub use context::{Context, Dropouts, Microbatch, Place};
-pub use head::{LossGradient, TokenLosses};
+pub use decode::{Cache, Step};
+pub use head::{LossGradient, Score, TokenLosses};
+pub use scoring::Scored;
 pub use stage::{Output, Saved, Stage};
 pub use store::{Slot, Store};

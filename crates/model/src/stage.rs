@@ -11,9 +11,9 @@ use std::ops::Range;
 
 /// The layers of one chunk on one rank.
 pub struct Stage<B: Backend> {
-    embedding: Option<Embedding<B>>,
-    layers: Vec<Layer<B>>,
-    head: Option<Head<B>>,
+    pub(crate) embedding: Option<Embedding<B>>,
+    pub(crate) layers: Vec<Layer<B>>,
+    pub(crate) head: Option<Head<B>>,
     recompute: Recompute,
 }
 

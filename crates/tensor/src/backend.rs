@@ -1,6 +1,6 @@
 //! The transformer's operation set.
 
-use crate::{Held, Kind, Real, Transfer, ViewMut};
+use crate::{CachedAttention, Held, Kind, Real, Transfer, ViewMut, cached};
 use henge_random::Dropout;
 use henge_spec::Activation as NonLinearity;
 use std::ops::Range;
@@ -276,6 +276,19 @@ pub trait Backend: Send {
         stats: &Self::AttentionStats,
         call: &AttentionCall,
     ) -> Self::Activation;
+
+    /// Causal attention of new tokens over the cached and the new ones: fused
+    /// `[rows, qkv_columns]` to `[rows, heads * head_dim]`. The new keys and values are
+    /// appended to `cache` first ([`CachedAttention`] says where); nothing is kept for a
+    /// backward. A backend without a kernel of its own computes this on the host.
+    fn attention_cached(
+        &self,
+        qkv: &Self::Activation,
+        cache: &mut Self::Buffer,
+        call: &CachedAttention,
+    ) -> Self::Activation {
+        cached::by_definition(self, qkv, cache, call)
+    }
 
     // ---- vocabulary loss, cut where the tensor group talks ----
 

@@ -24,6 +24,7 @@
 //! This crate must not know: any model, any rank.
 
 mod backend;
+mod cached;
 mod pool;
 mod real;
 mod view;
@@ -32,9 +33,9 @@ mod view;
 pub use henge_spec::{Activation as NonLinearity, DType, Precision};
 
 pub use backend::{
-    AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, VocabularyShard,
-    VocabularyStats,
+    AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, VocabularyShard, VocabularyStats,
 };
+pub use cached::{CachedAttention, CachedRun};
 pub use pool::{HUGE_PAGE, Held, Kind, Pool, Pooled};
 pub use real::Real;
 pub use view::{Device, Transfer, View, ViewMut};
