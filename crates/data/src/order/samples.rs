@@ -7,7 +7,6 @@ use crate::corpus::{Corpus, CorpusPart};
 use crate::error::DataError;
 use crate::indexed::IndexedCorpus;
 use henge_random::{Permutation, key, mix};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// What Megatron's order depends on besides corpora and split.
@@ -61,7 +60,10 @@ pub struct Piece {
 }
 
 /// Consecutive tokens of a `.bin`.
-type Span = Range<u64>;
+struct Span {
+    first: u64,
+    tokens: u64,
+}
 
 /// What Megatron adds to the samples it asks of each corpus of a blend.
 const MEGATRON_SURPLUS: f64 = 0.005;
@@ -141,7 +143,7 @@ impl SampleOrder {
         let location = self.locate(i)?;
         let indexed = self.sources[location.corpus].part.corpus.indexed();
         for span in self.spans(&location)? {
-            indexed.read(span.start, (span.end - span.start) as usize, out)?;
+            indexed.read(span.first, span.tokens as usize, out)?;
         }
         Ok(())
     }
@@ -175,13 +177,13 @@ impl SampleOrder {
         let indexed = source.part.corpus.indexed();
         let Some(index) = &source.index else {
             let first = source.part.tokens.start + location.number * self.sequence_length;
-            return Ok(vec![first..first + self.sequence_length + 1]);
+            return Ok(vec![Span { first, tokens: self.sequence_length + 1 }]);
         };
         let stretches = index.stretches(location.number, indexed).into_iter();
         stretches
             .map(|(sequence, skip, tokens)| {
                 let first = indexed.sequence_start(sequence)? + skip;
-                Ok(first..first + tokens)
+                Ok(Span { first, tokens })
             })
             .collect()
     }
@@ -270,12 +272,12 @@ impl SampleOrder {
 }
 
 fn add_pieces(indexed: &IndexedCorpus, span: Span, pieces: &mut Vec<Piece>) -> Result<(), DataError> {
-    let mut at = span.start;
+    let (mut at, end) = (span.first, span.first + span.tokens);
     let mut document = indexed.document_of(indexed.sequence_of(at));
-    while at < span.end && document < indexed.documents() {
+    while at < end && document < indexed.documents() {
         let sequences = indexed.document(document)?;
         let (first, last) = (indexed.sequence_start(sequences.start)?, indexed.sequence_start(sequences.end)?);
-        let tokens = last.min(span.end).saturating_sub(at);
+        let tokens = last.min(end).saturating_sub(at);
         if tokens > 0 {
             pieces.push(Piece { document, offset: at - first, tokens });
         }
