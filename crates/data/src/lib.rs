@@ -51,6 +51,7 @@ pub mod rearrange;
 mod spool;
 pub mod throughput;
 pub mod tokenizer;
+pub mod train_tokenizer;
 pub mod verify;
 
 pub use card::{CorpusCard, TokenizerCard};

@@ -5,6 +5,7 @@ use super::reader::{Block, Content};
 use crate::error::DataError;
 use crate::tokenizer::Encoder;
 use memchr::memchr_iter;
+use std::borrow::Cow;
 use std::path::Path;
 
 /// The ids of one block for one corpus, with where sequences and documents end.
@@ -64,8 +65,27 @@ fn encode_lines(
     encoder: &mut Encoder<'_>,
     encoded: &mut [Encoded],
 ) -> Result<(), DataError> {
+    line_texts(block, bytes, options.keys, &mut |fields| {
+        for (text, target) in fields.iter().zip(encoded.iter_mut()) {
+            let before = target.ids.len();
+            encoder.encode(text, &mut target.ids)?;
+            target.end_document(target.ids.len() > before, options.end_of_document);
+        }
+        Ok(true)
+    })?;
+    Ok(())
+}
+
+/// Calls `take` with the fields of each JSON line until it returns false; false then.
+pub(super) fn line_texts(
+    block: &Block,
+    bytes: &[u8],
+    keys: &[String],
+    take: &mut dyn FnMut(&[Cow<'_, str>]) -> Result<bool, DataError>,
+) -> Result<bool, DataError> {
     let mut start = 0;
-    for (i, end) in memchr_iter(b'\n', bytes).chain((!bytes.ends_with(b"\n")).then_some(bytes.len())).enumerate() {
+    let unended = (!bytes.ends_with(b"\n")).then_some(bytes.len());
+    for (i, end) in memchr_iter(b'\n', bytes).chain(unended).enumerate() {
         let line = block.first_line + i as u64;
         let text = utf8(&bytes[start..end], &block.path, line, block.first_byte + start as u64)?;
         start = end + 1;
@@ -73,22 +93,20 @@ fn encode_lines(
         if text.is_empty() {
             continue;
         }
-        let fields = json::fields(text, options.keys).map_err(|fault| DataError::BadLine {
+        let fields = json::fields(text, keys).map_err(|fault| DataError::BadLine {
             path: block.path.to_path_buf(),
             line,
             fault,
         })?;
-        for (text, target) in fields.iter().zip(encoded.iter_mut()) {
-            let before = target.ids.len();
-            encoder.encode(text, &mut target.ids)?;
-            target.end_document(target.ids.len() > before, options.end_of_document);
+        if !take(&fields)? {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The bytes as text; an invalid one is named by the line it is in.
-fn utf8<'b>(bytes: &'b [u8], path: &Path, first_line: u64, first_byte: u64) -> Result<&'b str, DataError> {
+pub(super) fn utf8<'b>(bytes: &'b [u8], path: &Path, first_line: u64, first_byte: u64) -> Result<&'b str, DataError> {
     std::str::from_utf8(bytes).map_err(|error| {
         let valid = error.valid_up_to();
         DataError::InvalidUtf8 {

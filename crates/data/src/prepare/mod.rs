@@ -16,10 +16,12 @@ mod json;
 mod long_line;
 mod pipeline;
 mod reader;
+mod texts;
 
 pub use cut::DOCUMENT_BUFFER;
 pub use inputs::{Format, Input, InputKind, find_inputs};
 pub use pipeline::{Progress, Summary, prepare};
+pub use texts::each_text;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -122,7 +122,7 @@ fn read(options: &PrepareOptions, tokenizer: &Tokenizer, start: Position, budget
         inputs: &options.inputs,
         keys: &options.keys,
         rule: tokenizer.cut_rule(),
-        encoder: tokenizer.encoder(),
+        encoder: Some(tokenizer.encoder()),
         bytes_read: Arc::new(AtomicU64::new(0)),
     };
     let mut number = 0;

@@ -84,7 +84,7 @@ pub(super) struct Reader<'a> {
     pub(super) keys: &'a [String],
     pub(super) rule: CutRule,
     /// For cuts of unknown tokenizers.
-    pub(super) encoder: Encoder<'a>,
+    pub(super) encoder: Option<Encoder<'a>>,
     pub(super) bytes_read: Arc<AtomicU64>,
 }
 
@@ -187,9 +187,9 @@ impl Reader<'_> {
 
     /// Where to cut a text that goes on; `None` when more of it may show a place.
     fn cut(&mut self, text: &[u8], path: &Path) -> Result<Option<usize>, DataError> {
-        let found = match self.rule {
-            CutRule::Unknown => cut::last_tried_cut(text, &mut self.encoder)?,
-            rule => cut::last_cut(text, rule),
+        let found = match (self.rule, &mut self.encoder) {
+            (CutRule::Unknown, Some(encoder)) => cut::last_tried_cut(text, encoder)?,
+            (rule, _) => cut::last_cut(text, rule),
         };
         if found.is_none() && text.len() >= DOCUMENT_BUFFER {
             return Err(DataError::Uncuttable { path: path.to_path_buf(), limit: DOCUMENT_BUFFER });
