@@ -39,6 +39,7 @@
 //!
 //! This crate must not know the trainer, nor of ranks more than a number.
 
+pub mod bert;
 mod card;
 mod corpus;
 mod error;

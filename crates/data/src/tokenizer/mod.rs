@@ -89,6 +89,14 @@ impl Tokenizer {
         }
     }
 
+    /// The text of one token as the vocabulary writes it, in the library's spelling where it has its own.
+    pub fn token_text(&self, id: u32) -> Option<String> {
+        match &self.kind {
+            Kind::ByteLevelWithAdded { library, .. } | Kind::Library(library) => library.id_to_token(id),
+            Kind::ByteLevel(_) | Kind::Tiktoken(_) => self.decode(&[id]).ok(),
+        }
+    }
+
     /// Where a long text may be cut without changing its ids.
     pub fn cut_rule(&self) -> CutRule {
         match &self.kind {
