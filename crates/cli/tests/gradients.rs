@@ -104,7 +104,12 @@ fn gradients_are_the_slopes_of_the_loss() {
             let slope = (loss(step) - loss(-step)) / (2.0 * step);
             let off = (slope - gradient[element]).abs();
             // The gradient of a key's bias is zero in exact arithmetic.
-            assert!(off < 1e-6 * scale.max(1e-2), "{} {element}: {slope} against {}", parameter.name, gradient[element]);
+            assert!(
+                off < 1e-6 * scale.max(1e-2),
+                "{} {element}: {slope} against {}",
+                parameter.name,
+                gradient[element]
+            );
         }
     }
 }

@@ -70,7 +70,8 @@ fn damaged_corpora_name_file_and_place() {
     refused(&place, &[], &["corpus.bin"]);
     std::fs::write(place.path("corpus.bin"), &bin).expect("written");
     let idx = std::fs::read(place.path("corpus.idx")).expect("corpus.idx");
-    for (damage, bytes) in [("cut", idx[..idx.len() / 2].to_vec()), ("magic", [b"X", &idx[1..]].concat()), ("empty", vec![])]
+    for (damage, bytes) in
+        [("cut", idx[..idx.len() / 2].to_vec()), ("magic", [b"X", &idx[1..]].concat()), ("empty", vec![])]
     {
         std::fs::write(place.path("corpus.idx"), bytes).expect("written");
         let said = place.fail(2, &["train", "run.toml"]);
@@ -89,7 +90,8 @@ fn bad_text_is_named_by_line_and_nothing_is_left() {
     for (name, bytes, words) in cases {
         let place = Place::new();
         place.write(name, bytes);
-        let said = place.fail(2, &["data", "prepare", "--input", name, "--tokenizer", "gpt2", "--output", "out/corpus"]);
+        let said =
+            place.fail(2, &["data", "prepare", "--input", name, "--tokenizer", "gpt2", "--output", "out/corpus"]);
         for word in *words {
             assert!(said.contains(word), "{name}: {said}");
         }
@@ -102,7 +104,8 @@ fn bad_text_is_named_by_line_and_nothing_is_left() {
 #[test]
 fn given_batches_are_checked_whole() {
     let place = Place::new();
-    let run = RUN.replace("data = { train = [\"corpus\"] }", "data = { batches = \"given.json\" }").replace("50257", "10");
+    let run =
+        RUN.replace("data = { train = [\"corpus\"] }", "data = { batches = \"given.json\" }").replace("50257", "10");
     place.write("run.toml", run);
     let cases = [
         (r#"{"batches": [{"tokens": [[1, 99]], "labels": [[1, 2]]}]}"#, "token 99 at batch 0, sequence 0"),

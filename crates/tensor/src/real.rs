@@ -5,7 +5,9 @@ use num_traits::Float;
 
 /// A floating-point type that parameters are kept in: `f32` in every run, `f64` in
 /// the reference that finite differences are taken with.
-pub trait Real: Float + bytemuck::Pod + Send + Sync + std::iter::Sum + std::ops::AddAssign + std::ops::MulAssign + std::fmt::Debug {
+pub trait Real:
+    Float + bytemuck::Pod + Send + Sync + std::iter::Sum + std::ops::AddAssign + std::ops::MulAssign + std::fmt::Debug
+{
     /// Its tag in files and messages.
     const DTYPE: DType;
     /// Rounds from double precision.

@@ -40,7 +40,13 @@ unsafe impl Send for ViewMut<'_> {}
 impl<'a> View<'a> {
     /// A view of host memory.
     pub fn of<T: crate::Real>(data: &'a [T]) -> Self {
-        Self { pointer: data.as_ptr().cast(), len: data.len(), dtype: T::DTYPE, device: Device::Cpu, owner: PhantomData }
+        Self {
+            pointer: data.as_ptr().cast(),
+            len: data.len(),
+            dtype: T::DTYPE,
+            device: Device::Cpu,
+            owner: PhantomData,
+        }
     }
 }
 
@@ -89,7 +95,13 @@ parts!(ViewMut, *mut u8);
 impl<'a> ViewMut<'a> {
     /// A view of host memory.
     pub fn of<T: crate::Real>(data: &'a mut [T]) -> Self {
-        Self { pointer: data.as_mut_ptr().cast(), len: data.len(), dtype: T::DTYPE, device: Device::Cpu, owner: PhantomData }
+        Self {
+            pointer: data.as_mut_ptr().cast(),
+            len: data.len(),
+            dtype: T::DTYPE,
+            device: Device::Cpu,
+            owner: PhantomData,
+        }
     }
 }
 

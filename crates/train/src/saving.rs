@@ -3,12 +3,16 @@
 use crate::TrainError;
 use crate::rank::Rank;
 use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, RunState, ShardRecord, ShardWriter, Slot};
-use henge_comm::Group;
+use henge_comm::{Group, Reduce};
+use henge_files::Checksum;
 use henge_model::Slot as Held;
 use henge_spec::{Parameter, Split};
-use henge_tensor::{Backend, Buffer, Real};
+use henge_tensor::{Backend, Buffer, Real, ViewMut};
 use std::path::PathBuf;
 use std::sync::PoisonError;
+
+/// The table that embedding and head share.
+const TIED: &str = "embedding.token.weight";
 
 /// What a resumed run goes on from, for a person to check.
 #[derive(Clone, Debug)]
@@ -34,6 +38,7 @@ impl<B: Backend> Rank<'_, B> {
         let checkpoints = self.job.folder.join("checkpoints");
         let step = self.progress.steps;
         self.comm.at(0, &format!("save of step {step}"));
+        self.check_tied_copies()?;
         if self.comm.rank() == 0 {
             henge_checkpoint::stage(&checkpoints, step)?;
         }
@@ -48,6 +53,25 @@ impl<B: Backend> Rank<'_, B> {
             self.job.observer.saved(step, &folder);
         }
         Ok(self.comm.barrier(Group::World)?)
+    }
+
+    /// The two copies of a tied table, and their moments, are equal to the bit; only one is
+    /// stored.
+    ///
+    /// # Panics
+    /// If they are not, which is our own mistake.
+    fn check_tied_copies(&self) -> Result<(), TrainError> {
+        let tied = self.store.slots.iter().find(|slot| slot.parameter.name == TIED);
+        let mut seen = Checksum::new();
+        for (slot, kind) in tied.iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
+            host(self.buffer(kind), slot).iter().for_each(|value| seen.update(&value.to_le_bytes()));
+        }
+        // 32 bits are exact in a double; the largest of x and of -x are x and -x only of equals.
+        let mine = (seen.value() & u128::from(u32::MAX)) as f64;
+        let mut ends = [mine, -mine];
+        self.comm.all_reduce(Group::Embedding, ViewMut::of(&mut ends), Reduce::Max)?;
+        assert_eq!(ends, [mine, -mine], "the copies of {TIED} have drifted apart on rank {}", self.comm.rank());
+        Ok(())
     }
 
     fn records(&self) -> std::sync::MutexGuard<'_, Vec<ShardRecord>> {
