@@ -1,5 +1,6 @@
 //! The `henge` binary: parse, run one command, turn the result into an exit status.
 
+mod bench;
 mod checkpoint;
 mod data;
 mod doctor;
@@ -39,6 +40,9 @@ enum Command {
     Checkpoint(checkpoint::Args),
     /// Show what this machine has and what Henge will use
     Doctor(doctor::Args),
+    /// Measure against this machine's own ceilings
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 fn main() -> ExitCode {
@@ -57,5 +61,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Data(command) => data::run(command),
         Command::Checkpoint(args) => checkpoint::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Bench(command) => bench::run(command),
     }
 }
