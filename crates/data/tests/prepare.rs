@@ -3,7 +3,7 @@
 mod common;
 
 use common::{names, never, options, test_data};
-use henge_data::prepare::{DOCUMENT_BUFFER, PrepareOptions, prepare};
+use henge_data::prepare::{DOCUMENT_BUFFER, PrepareOptions, prepare, prepare_sentences};
 use henge_data::tokenizer::Tokenizer;
 use henge_data::{Corpus, DataError};
 use std::fs;
@@ -275,4 +275,25 @@ fn several_keys_make_several_corpora() {
     let (q, a) = (&summary.corpora[0], &summary.corpora[1]);
     assert_eq!((q.0.file_name().unwrap(), q.1.tokens, q.1.documents), ("out_q".as_ref(), 5, 2));
     assert_eq!((a.0.file_name().unwrap(), a.1.tokens, a.1.documents, a.1.sequences), ("out_a".as_ref(), 2, 2, 1));
+}
+
+#[test]
+fn sentences_become_sequences_of_their_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("a.jsonl");
+    fs::write(&input, "{\"text\": \"One two. Three!  Four?\"}\n{\"text\": \"\"}\n{\"text\": \"Five.\"}\n").unwrap();
+    let tokenizer = Tokenizer::load("gpt2").unwrap();
+    let mut options = options(&[&input], &folder.path().join("out"));
+    options.end_of_document = Some(50_256);
+    let summary = prepare_sentences(&options, &tokenizer, never(), &mut |_| {}).unwrap();
+    assert_eq!((summary.corpora[0].1.sequences, summary.corpora[0].1.documents), (4, 3));
+    let corpus = Corpus::open(&options.output).unwrap();
+    let text = |i: u64| {
+        let mut ids = Vec::new();
+        corpus.indexed().read_sequence(i, &mut ids).unwrap();
+        tokenizer.decode(&ids).unwrap()
+    };
+    let texts: Vec<String> = (0..4).map(text).collect();
+    assert_eq!(texts, ["One two.", "Three!", "Four?<|endoftext|>", "Five.<|endoftext|>"]);
+    assert_eq!((corpus.indexed().document(0).unwrap(), corpus.indexed().document(1).unwrap()), (0..3, 3..3));
 }

@@ -1,5 +1,7 @@
 //! What a worker does: a block of raw input to ids.
 
+use super::SequenceUnit;
+use super::cut::DOCUMENT_BUFFER;
 use super::json;
 use super::reader::{Block, Content};
 use crate::error::DataError;
@@ -7,6 +9,7 @@ use crate::tokenizer::Encoder;
 use memchr::memchr_iter;
 use std::borrow::Cow;
 use std::path::Path;
+use unicode_segmentation::UnicodeSegmentation;
 
 /// The ids of one block for one corpus, with where sequences and documents end.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,6 +22,36 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
+    /// Adds a whole document, as one sequence or as one a sentence.
+    fn add_document(
+        &mut self,
+        text: &str,
+        options: &EncodeOptions<'_>,
+        encoder: &mut Encoder<'_>,
+    ) -> Result<(), DataError> {
+        let before = self.ids.len();
+        if options.unit == SequenceUnit::Document {
+            encoder.encode(text, &mut self.ids)?;
+            self.end_document(self.ids.len() > before, options.end_of_document);
+            return Ok(());
+        }
+        for sentence in text.unicode_sentences() {
+            let start = self.ids.len();
+            encoder.encode(sentence.trim(), &mut self.ids)?;
+            if self.ids.len() > start {
+                self.sequence_ends.push(self.ids.len());
+            }
+        }
+        if let (Some(end), Some(token)) = (self.sequence_ends.last_mut(), options.end_of_document)
+            && self.ids.len() > before
+        {
+            self.ids.push(token);
+            *end += 1;
+        }
+        self.document_ends.push(self.sequence_ends.len());
+        Ok(())
+    }
+
     /// Ends the document; one without a token of its own is written as a document of no sequence, as
     /// Megatron writes it.
     fn end_document(&mut self, has_tokens: bool, end_of_document: Option<u32>) {
@@ -32,6 +65,7 @@ impl Encoded {
 
 /// What all workers share.
 pub(super) struct EncodeOptions<'a> {
+    pub(super) unit: SequenceUnit,
     pub(super) keys: &'a [String],
     pub(super) end_of_document: Option<u32>,
 }
@@ -45,6 +79,10 @@ pub(super) fn encode_block(
     let mut encoded: Vec<Encoded> = options.keys.iter().map(|_| Encoded::default()).collect();
     match &block.content {
         Content::Lines(bytes) => encode_lines(block, bytes, options, encoder, &mut encoded)?,
+        // A line beyond the buffer: a piece of it may end inside a sentence.
+        Content::Piece { .. } if options.unit == SequenceUnit::Sentence => {
+            return Err(DataError::Uncuttable { path: block.path.to_path_buf(), limit: DOCUMENT_BUFFER });
+        }
         Content::Piece { bytes, document_tokens_before, ends_document } => {
             let text = utf8(bytes, &block.path, block.first_line, block.first_byte)?;
             let target = &mut encoded[0];
@@ -67,21 +105,22 @@ fn encode_lines(
 ) -> Result<(), DataError> {
     line_texts(block, bytes, options.keys, &mut |fields| {
         for (text, target) in fields.iter().zip(encoded.iter_mut()) {
-            let before = target.ids.len();
-            encoder.encode(text, &mut target.ids)?;
-            target.end_document(target.ids.len() > before, options.end_of_document);
+            target.add_document(text, options, encoder)?;
         }
         Ok(true)
     })?;
     Ok(())
 }
 
+/// Takes the fields of one line; false when no more are wanted.
+pub(super) type TakeFields<'t> = dyn FnMut(&[Cow<'_, str>]) -> Result<bool, DataError> + 't;
+
 /// Calls `take` with the fields of each JSON line until it returns false; false then.
 pub(super) fn line_texts(
     block: &Block,
     bytes: &[u8],
     keys: &[String],
-    take: &mut dyn FnMut(&[Cow<'_, str>]) -> Result<bool, DataError>,
+    take: &mut TakeFields<'_>,
 ) -> Result<bool, DataError> {
     let mut start = 0;
     let unended = (!bytes.ends_with(b"\n")).then_some(bytes.len());

@@ -20,7 +20,7 @@ mod texts;
 
 pub use cut::DOCUMENT_BUFFER;
 pub use inputs::{Format, Input, InputKind, find_inputs};
-pub use pipeline::{Progress, Summary, prepare};
+pub use pipeline::{Progress, Summary, prepare, prepare_sentences};
 pub use texts::each_text;
 
 use std::path::PathBuf;
@@ -28,6 +28,15 @@ use std::time::Duration;
 
 /// A customary [`PrepareOptions::record_every`]: a record flushes all files to the device.
 pub const RECORD_EVERY: Duration = Duration::from_secs(5);
+
+/// What becomes one sequence of the corpus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SequenceUnit {
+    Document,
+    /// By the sentence boundaries of Unicode's annex 29; NLTK's punkt, which Megatron takes, differs after
+    /// abbreviations.
+    Sentence,
+}
 
 /// What to prepare and how.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Reader, workers and writer, and how they stop.
 
-use super::PrepareOptions;
 use super::budget::Budget;
 use super::cut::DOCUMENT_BUFFER;
 use super::encode::{EncodeOptions, Encoded, encode_block};
 use super::journal::{Journal, name_request};
 use super::reader::{Block, Position, Reader};
+use super::{InputKind, PrepareOptions, SequenceUnit};
 use crate::card::{CorpusCard, TokenizerCard};
 use crate::error::DataError;
 use crate::indexed::{IndexedWriter, TokenType, WriterState, beside};
@@ -58,13 +58,42 @@ pub fn prepare(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Summary, DataError> {
+    prepare_units(options, SequenceUnit::Document, tokenizer, stop, progress)
+}
+
+/// As [`prepare`] with one sequence a sentence, for BERT; an end-of-document token goes to the last.
+///
+/// # Errors
+/// Those of [`prepare`]; also plain text, in which a piece might end inside a sentence.
+pub fn prepare_sentences(
+    options: &PrepareOptions,
+    tokenizer: &Tokenizer,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Summary, DataError> {
+    if let Some(text) = options.inputs.iter().find(|input| input.kind == InputKind::Text) {
+        return Err(DataError::BadRequest {
+            what: format!("{} is plain text, which is not prepared by sentences", text.path.display()),
+            remedy: "write each document as a line of JSON".into(),
+        });
+    }
+    prepare_units(options, SequenceUnit::Sentence, tokenizer, stop, progress)
+}
+
+fn prepare_units(
+    options: &PrepareOptions,
+    unit: SequenceUnit,
+    tokenizer: &Tokenizer,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Summary, DataError> {
     assert!(options.workers > 0 && !options.keys.is_empty(), "no workers or no keys");
     let started = Instant::now();
     let _lock = LockFile::acquire(&beside(&options.output, ".lock"))?;
     let token_type = TokenType::for_vocabulary(tokenizer.vocabulary_size());
-    let request = name_request(options, tokenizer, token_type)?;
+    let request = name_request(options, tokenizer, token_type)?.map(|name| format!("{unit:?} {name}"));
     let mut writer = Writer::open(options, token_type, request)?;
-    let done = run(options, tokenizer, &mut writer, stop, &mut |writer, bytes| {
+    let done = run(options, unit, tokenizer, &mut writer, stop, &mut |writer, bytes| {
         progress(&writer.progress(bytes, total_bytes(options), started.elapsed()));
     });
     match done.and_then(|()| writer.finish(tokenizer)) {
@@ -92,6 +121,7 @@ type Work = (u64, Result<Block, DataError>);
 
 fn run(
     options: &PrepareOptions,
+    unit: SequenceUnit,
     tokenizer: &Tokenizer,
     writer: &mut Writer<'_>,
     stop: &AtomicBool,
@@ -107,7 +137,7 @@ fn run(
         scope.spawn(move || read(options, tokenizer, start, budget, &work_in));
         for _ in 0..options.workers {
             let outcome_in = outcome_in.clone();
-            scope.spawn(move || work(options, tokenizer, work_out, &outcome_in));
+            scope.spawn(move || work(options, unit, tokenizer, work_out, &outcome_in));
         }
         drop(outcome_in);
         let written = write_in_order(writer, &outcomes, budget, stop, progress);
@@ -138,9 +168,15 @@ fn read(options: &PrepareOptions, tokenizer: &Tokenizer, start: Position, budget
 }
 
 /// A worker thread.
-fn work(options: &PrepareOptions, tokenizer: &Tokenizer, work: &Mutex<Receiver<Work>>, outcomes: &Sender<Outcome>) {
+fn work(
+    options: &PrepareOptions,
+    unit: SequenceUnit,
+    tokenizer: &Tokenizer,
+    work: &Mutex<Receiver<Work>>,
+    outcomes: &Sender<Outcome>,
+) {
     let mut encoder = tokenizer.encoder();
-    let shared = EncodeOptions { keys: &options.keys, end_of_document: options.end_of_document };
+    let shared = EncodeOptions { unit, keys: &options.keys, end_of_document: options.end_of_document };
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, block)) = next else { return };
