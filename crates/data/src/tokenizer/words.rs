@@ -145,7 +145,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3000))]
         #[test]
-        fn equals_the_pattern(text in "[ '\n\t\u{a0}\u{3000}a-mrstvelß\u{4e2d}0-9\u{bd}\u{2160}!.\u{301}\u{1f600}-]{0,40}") {
+        fn equals_the_pattern(text in "[ '\n\t\u{a0}\u{3000}a-mrstvel\u{df}\u{4e2d}0-9\u{bd}\u{2160}!.\u{301}\u{1f600}-]{0,40}") {
             prop_assert_eq!(split(&text), by_pattern(&text));
         }
 
