@@ -1,5 +1,6 @@
 //! `henge train`: from a run file to a trained model.
 
+mod fault;
 mod folder;
 mod progress;
 mod resolve;
@@ -13,6 +14,7 @@ use henge_train::{Ended, Job, Options};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -31,6 +33,9 @@ pub struct Args {
     /// Write the first batch's logits at its first and last position to a file
     #[arg(long, value_name = "FILE")]
     dump_logits: Option<PathBuf>,
+    /// Fail on purpose: rank=1,operation=B2,after=0,kind=panic|error|stall|MILLISECONDS
+    #[arg(long = "fault", value_name = "FAULT", value_parser = fault::parse, hide = true)]
+    faults: Vec<henge_comm::Fault>,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -39,8 +44,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let folder = Folder::open(&run, &args.resume)?;
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
-    let options = Options { dump_gradients: args.dump_gradients, dump_logits: args.dump_logits, peak_flops: None };
+    let Args { dump_gradients, dump_logits, faults, .. } = args;
+    let options = Options { dump_gradients, dump_logits, peak_flops: None, faults };
     let (ranks, threads) = (run.layout.ranks(), threads_per_rank(&run));
+    let timeout = Duration::from_secs(run.timeout);
+    let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
     let observer = Arc::new(progress::Lines::new(run.train.steps));
     observer.begin(&run, threads);
     let path = folder.path().to_path_buf();
@@ -48,7 +56,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let job = Arc::new(Job { run, folder: path, train, valid, weights, resume, stop, shards, options, observer });
     let precision = job.run.train.precision;
     let device = move |_| henge_cpu::Fast::new(threads, precision);
-    match henge_train::launch(job, threads::Options::new(ranks, threads), device)? {
+    match henge_train::launch(job, waiting, device)? {
         Ended::Finished => Ok(()),
         Ended::Stopped { step } => {
             let words = format!("stopped after step {step}, which is saved; the same command goes on from there");

@@ -17,6 +17,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("run.dir", ""),
     key("run.seed", "1234"),
     key("run.threads", "0"),
+    key("run.timeout", "600"),
     key("model.preset", ""),
     key("model.arch", "\"gpt\""),
     key("model.layers", ""),

@@ -176,6 +176,8 @@ pub struct Run {
     pub seed: u64,
     /// Threads of all ranks together; 0: every core.
     pub threads: usize,
+    /// Seconds that a rank waits for others before it reports them and the run ends.
+    pub timeout: u64,
     /// The model.
     pub model: Model,
     /// The split over ranks.
@@ -209,6 +211,7 @@ impl Run {
             dir,
             seed: reader.whole("run.seed")?,
             threads: reader.size("run.threads")?,
+            timeout: reader.positive("run.timeout")? as u64,
             checkpoint_every: reader.whole("checkpoint.every")?,
             checkpoint_keep: reader.positive("checkpoint.keep")?,
             init_from: reader.text("init.from")?,

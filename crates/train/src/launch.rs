@@ -3,7 +3,7 @@
 use crate::rank::{Ended, Rank};
 use crate::{Observer, Source, TrainError};
 use henge_checkpoint::{Checkpoint, ShardRecord};
-use henge_comm::{Grid, threads};
+use henge_comm::{Comm, Fault, Faulty, Grid, threads};
 use henge_spec::{Parameter, Run};
 use henge_tensor::Backend;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ pub struct Options {
     pub dump_logits: Option<PathBuf>,
     /// Measured FLOP a second of the cores in use, for `mfu`.
     pub peak_flops: Option<f64>,
+    /// Failures on purpose.
+    pub faults: Vec<Fault>,
 }
 
 /// A checked run with its data, its starting weights and its observer.
@@ -61,7 +63,8 @@ where
 {
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
     let outcome = threads::run_ranks(world, move |comm| {
-        let rank = henge_comm::Comm::rank(&comm);
+        let comm = Faulty::new(comm, &job.options.faults);
+        let rank = comm.rank();
         Rank::new(&job, backend(rank), &comm)?.train()
     });
     outcome.map(|ends| ends[0]).map_err(|failure| match failure.cause {

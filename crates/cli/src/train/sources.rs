@@ -82,6 +82,10 @@ fn checked(run: &Run, prefix: &str) -> Result<Arc<Corpus>, Failure> {
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        if error.is_machine_failure() { Self::run(error) } else { Self::request(error) }
+        match error {
+            DataError::Cancelled => Self::interrupted("stopped; the same command goes on from there"),
+            error if error.is_machine_failure() => Self::run(error),
+            error => Self::request(error),
+        }
     }
 }
