@@ -37,7 +37,13 @@ impl Rules<'_> {
             crate::Source::Default => format!("{} (default)", self.settings.file()),
             source => source.to_string(),
         };
-        Err(SpecError::Impossible { place, key: key.to_string(), value, problem: problem.into(), fix: fix.into() })
+        Err(SpecError::Impossible {
+            place: place.into(),
+            key: key.into(),
+            value: value.into(),
+            problem: problem.into().into(),
+            fix: fix.into().into(),
+        })
     }
 
     fn divides(&self, key: &str, what: &str, whole: usize, by: usize, fix: &str) -> Outcome {

@@ -53,29 +53,29 @@ pub enum SpecError {
     #[error("{place}: `{key} = {value}`: {problem}; {fix}")]
     Impossible {
         /// File and line, `--set`, or `default`.
-        place: String,
+        place: Box<str>,
         /// The key.
-        key: String,
+        key: Box<str>,
         /// Its value.
-        value: String,
+        value: Box<str>,
         /// Which rule it breaks.
-        problem: String,
+        problem: Box<str>,
         /// What to do.
-        fix: String,
+        fix: Box<str>,
     },
     /// A value that contradicts the weights a run starts from.
     #[error("{place}: `{key} = {value}` contradicts {other} of {origin}; remove the key or set it to {other}")]
     Contradiction {
         /// File and line, or `--set`.
-        place: String,
+        place: Box<str>,
         /// The key.
-        key: String,
+        key: Box<str>,
         /// Its value.
-        value: String,
+        value: Box<str>,
         /// The value it contradicts.
-        other: String,
+        other: Box<str>,
         /// Where that value stands.
-        origin: String,
+        origin: Box<str>,
     },
     /// An override that is not `key=value`.
     #[error("--set {text}: expected key=value, as in --set train.steps=20")]

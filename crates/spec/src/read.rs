@@ -249,12 +249,15 @@ impl Reader<'_> {
 
     fn choice<T: FromStr<Err = String>>(&self, key: &str) -> Result<T, SpecError> {
         let text = self.text(key)?.unwrap_or_default();
-        text.parse().map_err(|problem: String| SpecError::Impossible {
-            place: self.settings.source(key).to_string(),
-            key: key.to_string(),
-            value: format!("\"{text}\""),
-            fix: problem.split_once("; ").map_or(String::new(), |(_, fix)| fix.to_string()),
-            problem: problem.split_once("; ").map_or(problem.clone(), |(what, _)| what.to_string()),
+        text.parse().map_err(|words: String| {
+            let (problem, fix) = words.split_once("; ").unwrap_or((&words, ""));
+            SpecError::Impossible {
+                place: self.settings.source(key).to_string().into(),
+                key: key.into(),
+                value: format!("\"{text}\"").into(),
+                problem: problem.into(),
+                fix: fix.into(),
+            }
         })
     }
 }
@@ -274,11 +277,11 @@ fn missing_fix(key: &str) -> String {
 pub(crate) fn adopt_preset(settings: &mut Settings, name: &str) -> Result<(), SpecError> {
     let Some(model) = preset(name) else {
         return Err(SpecError::Impossible {
-            place: settings.source("model.preset").to_string(),
-            key: "model.preset".to_string(),
-            value: format!("\"{name}\""),
-            problem: "no such preset".to_string(),
-            fix: format!("choose one of {}", preset_names().join(", ")),
+            place: settings.source("model.preset").to_string().into(),
+            key: "model.preset".into(),
+            value: format!("\"{name}\"").into(),
+            problem: "no such preset".into(),
+            fix: format!("choose one of {}", preset_names().join(", ")).into(),
         });
     };
     let origin = format!("preset {name}");

@@ -88,11 +88,11 @@ impl Settings {
             match self.entries.get(key) {
                 Some(present) if !free && !same(&present.value, value) => {
                     return Err(SpecError::Contradiction {
-                        place: present.source.to_string(),
-                        key: key.clone(),
-                        value: present.value.to_string(),
-                        other: value.to_string(),
-                        origin: origin.to_string(),
+                        place: present.source.to_string().into(),
+                        key: key.as_str().into(),
+                        value: present.value.to_string().into(),
+                        other: value.to_string().into(),
+                        origin: origin.into(),
                     });
                 }
                 Some(_) => {}

@@ -50,9 +50,6 @@ pub enum TrainError {
         /// Batches given.
         batches: usize,
     },
-    /// A batch that does not fit the layout.
-    #[error(transparent)]
-    Spec(#[from] henge_spec::SpecError),
     /// A schedule that cannot be made.
     #[error(transparent)]
     Schedule(#[from] henge_schedule::ScheduleError),
