@@ -1,10 +1,13 @@
 //! The `henge` binary: parse, run one command, turn the result into an exit status.
 
+mod asking;
 mod bench;
 mod checkpoint;
 mod data;
 mod doctor;
+mod eval;
 mod failure;
+mod generate;
 mod plan;
 mod planning;
 mod schedule;
@@ -38,6 +41,11 @@ enum Command {
     Data(data::Command),
     /// List, verify, compare, reshape, import and export checkpoints
     Checkpoint(checkpoint::Args),
+    /// Evaluate a model: WikiText103, LAMBADA, any text, multiple choice
+    #[command(subcommand)]
+    Eval(eval::Command),
+    /// Go on with prompts, greedily or by drawing
+    Generate(generate::Args),
     /// Show what this machine has and what Henge will use
     Doctor(doctor::Args),
     /// Measure against this machine's own ceilings
@@ -60,6 +68,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Schedule(args) => schedule::run(args),
         Command::Data(command) => data::run(command),
         Command::Checkpoint(args) => checkpoint::run(args),
+        Command::Eval(command) => eval::run(command),
+        Command::Generate(args) => generate::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(command) => bench::run(command),
     }

@@ -1,0 +1,148 @@
+//! What ends an evaluation or a generation.
+
+use henge_checkpoint::CheckpointError;
+use henge_comm::CommError;
+use henge_data::DataError;
+use henge_files::FilesError;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why there is no result. Variants that are a request's fault say so by
+/// [`EvalError::is_request`].
+#[derive(Debug, Error)]
+pub enum EvalError {
+    /// A rank failed or waited too long.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// A rank panicked or failed.
+    #[error("rank {rank} {words}")]
+    Rank {
+        /// The first rank that failed.
+        rank: usize,
+        /// Its words.
+        words: String,
+    },
+    /// Weights that cannot be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A tokenizer that cannot be loaded or used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A file that cannot be read.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// A model that cannot be run here.
+    #[error("{}: it is of architecture `{arch}`, which cannot predict text here; give a gpt", path.display())]
+    Architecture {
+        /// Where the weights are.
+        path: PathBuf,
+        /// Its family.
+        arch: String,
+    },
+    /// A layout that the model cannot be cut into.
+    #[error("layout t={tensor},p={pipeline},d={data}: {problem}")]
+    Layout {
+        /// Tensor ranks.
+        tensor: usize,
+        /// Pipeline ranks.
+        pipeline: usize,
+        /// Replicas.
+        data: usize,
+        /// What does not fit, and what would.
+        problem: String,
+    },
+    /// No tokenizer was given and none was found.
+    #[error("{}: no tokenizer is beside it or recorded in it; give --tokenizer (gpt2, a tokenizer.json or a folder)", path.display())]
+    NoTokenizer {
+        /// Where the weights are.
+        path: PathBuf,
+    },
+    /// A tokenizer with more tokens than the model.
+    #[error(
+        "tokenizer {name} has ids up to {}, but {} has a vocabulary of {vocab_size}: they do not belong together; \
+         give the tokenizer that the model was trained with (--tokenizer)",
+        size - 1, path.display()
+    )]
+    ForeignTokenizer {
+        /// The tokenizer.
+        name: String,
+        /// One more than its largest id.
+        size: usize,
+        /// Where the weights are.
+        path: PathBuf,
+        /// Entries of the model's table.
+        vocab_size: usize,
+    },
+    /// An id that the model has no row for.
+    #[error("{place}: token {token} is not below the model's vocabulary of {vocab_size}")]
+    TokenBeyondVocabulary {
+        /// Which prompt or example.
+        place: String,
+        /// The token.
+        token: u32,
+        /// Entries of the model's table.
+        vocab_size: usize,
+    },
+    /// A text that the model has no positions for.
+    #[error("{place}: {tokens} tokens, but the model sees at most {limit}; {fix}")]
+    TooLong {
+        /// Which prompt or example.
+        place: String,
+        /// Its length.
+        tokens: usize,
+        /// The longest that fits.
+        limit: usize,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// A text without anything to begin from or to score.
+    #[error("{place}: {problem}")]
+    Empty {
+        /// Which prompt or file.
+        place: String,
+        /// What is missing, and what to do.
+        problem: String,
+    },
+    /// A line of a task file that is not an example.
+    #[error("{}:{line}: {problem}", file.display())]
+    Task {
+        /// The file.
+        file: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong, and what is expected.
+        problem: String,
+    },
+    /// A setting without meaning.
+    #[error("{setting} = {value}: {expected}")]
+    Setting {
+        /// Its name.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// Logits that are no numbers.
+    #[error(
+        "the model's logits at position {position} of prompt {prompt} are not finite; its weights are damaged or it diverged"
+    )]
+    NonFinite {
+        /// Index of the prompt, from 0.
+        prompt: usize,
+        /// Position in the sequence.
+        position: usize,
+    },
+}
+
+impl EvalError {
+    /// Whether the request was wrong, as against the run having failed.
+    pub fn is_request(&self) -> bool {
+        match self {
+            Self::Comm(_) | Self::Rank { .. } | Self::NonFinite { .. } => false,
+            Self::Checkpoint(error) => !error.is_machine(),
+            Self::Data(error) => !error.is_machine_failure(),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A model to ask: its shape, where its weights are, its tokenizer.
+
+use crate::EvalError;
+use henge_checkpoint::{Block, Checkpoint, CheckpointError, Source, model_of, open_source};
+use henge_data::CorpusCard;
+use henge_data::tokenizer::Tokenizer;
+use henge_spec::{Arch, Layout, Model, Parameter};
+use std::path::{Path, PathBuf};
+
+/// A checkpoint or a Hugging Face folder, opened. Its weights are read by the ranks.
+pub struct Loaded {
+    model: Model,
+    source: Box<dyn Source>,
+}
+
+impl Loaded {
+    /// Opens a Hugging Face folder, a checkpoint, or the newest one of a run's folder.
+    ///
+    /// # Errors
+    /// Where there is none, where it is damaged, and for families that cannot be run.
+    pub fn open(path: &Path) -> Result<Self, EvalError> {
+        let source = open_source(path)?;
+        let model = model_of(&source.facts(), source.path())?;
+        if model.arch != Arch::Gpt {
+            return Err(EvalError::Architecture { path: source.path().to_path_buf(), arch: model.arch.to_string() });
+        }
+        Ok(Self { model, source })
+    }
+
+    /// Its shape.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The folder that holds the weights.
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    pub(crate) fn read(&self, parameter: &Parameter, block: Block, out: &mut [f32]) -> Result<(), CheckpointError> {
+        self.source.read(parameter, block, out)
+    }
+
+    /// Loads the named tokenizer, or the one that lies beside the weights or is recorded
+    /// with them.
+    ///
+    /// # Errors
+    /// Where there is none, and where its ids are not all below the model's vocabulary.
+    pub fn tokenizer(&self, name: Option<&str>) -> Result<Tokenizer, EvalError> {
+        let found = name.map(str::to_string).or_else(|| self.find_tokenizer());
+        let name = found.ok_or_else(|| EvalError::NoTokenizer { path: self.path().to_path_buf() })?;
+        let tokenizer = Tokenizer::load(&name)?;
+        let (size, vocab_size) = (tokenizer.vocabulary_size(), self.model.vocab_size);
+        if size > vocab_size {
+            return Err(EvalError::ForeignTokenizer { name, size, path: self.path().to_path_buf(), vocab_size });
+        }
+        Ok(tokenizer)
+    }
+
+    /// Whether [`Loaded::tokenizer`] would find one.
+    pub fn has_tokenizer(&self) -> bool {
+        self.find_tokenizer().is_some()
+    }
+
+    fn find_tokenizer(&self) -> Option<String> {
+        let name = |path: PathBuf| path.display().to_string();
+        let known = self.source.tokenizer().filter(|path| path.is_file() || holds_tokenizer(path));
+        // A run's tokenizer may lie in its folder, two above a checkpoint.
+        let beside =
+            || self.path().ancestors().take(3).map(|folder| folder.join("tokenizer.json")).find(|f| f.is_file());
+        known.or_else(beside).map(name).or_else(|| recorded(self.path()))
+    }
+
+    /// Refuses a layout that the model cannot be cut into.
+    pub fn check_layout(&self, layout: &Layout) -> Result<(), EvalError> {
+        let (m, Layout { tensor, pipeline, data, .. }) = (&self.model, *layout);
+        let refuse = |problem: String| Err(EvalError::Layout { tensor, pipeline, data, problem });
+        for (what, size) in [("t", tensor), ("p", pipeline), ("d", data)] {
+            if size == 0 {
+                return refuse(format!("{what} must be 1 or more"));
+            }
+        }
+        for (what, size) in [("heads", m.heads), ("an inner MLP width of", m.ffn_hidden)] {
+            if !size.is_multiple_of(tensor) {
+                return refuse(format!("the model has {what} {size}, which t = {tensor} does not divide"));
+            }
+        }
+        if !m.layers.is_multiple_of(pipeline) {
+            return refuse(format!("the model has {} layers, which p = {pipeline} does not divide", m.layers));
+        }
+        Ok(())
+    }
+}
+
+fn holds_tokenizer(folder: &Path) -> bool {
+    folder.join("tokenizer.json").is_file()
+        || (folder.join("vocab.json").is_file() && folder.join("merges.txt").is_file())
+}
+
+/// What a checkpoint's run file says: `data.tokenizer`, or what its first corpus was made
+/// with.
+fn recorded(folder: &Path) -> Option<String> {
+    let config: toml::Table = Checkpoint::open(folder).ok()?.manifest().run.config.parse().ok()?;
+    let data = config.get("data")?;
+    if let Some(name) = data.get("tokenizer").and_then(toml::Value::as_str).filter(|name| !name.is_empty()) {
+        return Some(name.to_string());
+    }
+    let first = data.get("train")?.as_array()?.first()?;
+    let prefix = first.as_str().or_else(|| first.get("prefix")?.as_str())?;
+    CorpusCard::read(Path::new(prefix)).ok()?.map(|card| card.tokenizer.name)
+}
