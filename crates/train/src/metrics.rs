@@ -1,6 +1,6 @@
 //! The numbers of a run: one line of JSON a step.
 
-use crate::{EventFile, Receipt, TrainError};
+use crate::{EventFile, KindReport, Receipt, TrainError};
 use henge_files::write_atomic;
 use serde::Serialize;
 use serde_json::Value;
@@ -92,6 +92,10 @@ pub trait Observer: Send + Sync {
     fn step(&self, report: &StepReport);
     /// An evaluation is done and its line is written.
     fn evaluation(&self, report: &EvaluationReport);
+    /// The first step is done, and this much is held. Nobody needs to listen.
+    fn memory(&self, kinds: &[KindReport]) {
+        let _ = kinds;
+    }
     /// A checkpoint is whole on the device.
     fn saved(&self, step: u64, folder: &Path);
     /// The run goes on from a checkpoint.

@@ -6,13 +6,16 @@ use crate::metrics::{EvaluationReport, RunLog, StepReport};
 use crate::optimizer::{Optimizer, squares};
 use crate::scaler::Scaler;
 use crate::source::Source;
-use crate::{Job, TrainError, diagnostics, totals};
+use crate::{Job, TrainError, diagnostics, memory, totals};
 use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
 use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
 use henge_schedule::{Kind, Program, Shape};
 use henge_spec::ScheduleKind;
-use henge_tensor::{Backend, ViewMut};
+use henge_tensor::{Backend, Buffer, ViewMut};
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -116,12 +119,15 @@ impl<'a, B: Backend> Rank<'a, B> {
     pub fn train(&mut self) -> Result<Ended, TrainError> {
         let mut metrics = self.open_metrics()?;
         self.dump_logits()?;
-        let steps = self.job.run.train.steps;
+        let (steps, first) = (self.job.run.train.steps, self.progress.steps + 1);
         while self.progress.steps < steps {
             let report = self.step()?;
             if let Some(metrics) = &mut metrics {
                 metrics.line(&report)?;
                 self.job.observer.step(&report);
+            }
+            if self.comm.rank() == 0 && report.step == first {
+                self.report_memory()?;
             }
             self.evaluate_if_due(&mut metrics)?;
             let stop = self.is_asked_to_stop()?;
@@ -134,6 +140,24 @@ impl<'a, B: Backend> Rank<'a, B> {
             }
         }
         Ok(Ended::Finished)
+    }
+
+    /// Tells what this rank holds by kind, beside the formulas, and writes `memory.json`.
+    fn report_memory(&self) -> Result<(), TrainError> {
+        let in_flight = self.programs.values().filter_map(|program| henge_schedule::check(program).ok());
+        let in_flight = in_flight.map(|report| report.peak_in_flight[self.place.pipeline]).max().unwrap_or(1);
+        let forecast = memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[0]);
+        let report = memory::report(&self.backend.held(), &forecast);
+        self.job.observer.memory(&report);
+        self.write_json(&self.job.folder.join("memory.json"), &report)
+    }
+
+    fn write_json(&self, path: &Path, record: &impl Serialize) -> Result<(), TrainError> {
+        let failed = |error| TrainError::Output { path: path.display().to_string(), source: error };
+        let text = serde_json::to_string(record).map_err(io::Error::other).map_err(failed)?;
+        henge_files::write_atomic(path, |file| file.write_all(text.as_bytes()))
+            .map_err(io::Error::other)
+            .map_err(failed)
     }
 
     /// What rank 0 was asked decides, so that every rank ends at the same step.
@@ -345,10 +369,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         if self.comm.rank() != 0 {
             return Ok(());
         }
-        let failed = |source| TrainError::Output { path: path.display().to_string(), source };
-        let text = serde_json::to_string(&logits).map_err(|error| failed(std::io::Error::other(error)))?;
-        henge_files::write_atomic(path, |file| std::io::Write::write_all(file, text.as_bytes()))
-            .map_err(|error| failed(std::io::Error::other(error)))
+        self.write_json(path, &logits)
     }
 }
 

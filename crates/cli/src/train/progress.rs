@@ -1,7 +1,9 @@
-//! What a person sees of a run: a header, a line now and then, every evaluation.
+//! What a person sees of a run: a header, every evaluation and save, and the steps: as a bar on
+//! a terminal, as a line now and then elsewhere.
 
 use henge_spec::{Recompute, Run};
-use henge_train::{EvaluationReport, Observer, Receipt, StepReport};
+use henge_train::{EvaluationReport, KindReport, Observer, Receipt, StepReport};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Lines {
     steps: u64,
     last: Mutex<Option<Instant>>,
+    bar: ProgressBar,
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
@@ -17,7 +20,9 @@ const FIRST: u64 = 3;
 
 impl Lines {
     pub fn new(steps: u64) -> Self {
-        Self { steps, last: Mutex::new(None) }
+        let style = ProgressStyle::with_template("{pos}/{len} {wide_bar} {elapsed_precise}, {eta_precise} left  {msg}");
+        let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { steps, last: Mutex::new(None), bar }
     }
 
     /// What will run, on what.
@@ -42,6 +47,15 @@ impl Lines {
         eprintln!("metrics: {}/metrics.jsonl", run.dir);
     }
 
+    /// A line, above the bar where there is one.
+    fn say(&self, line: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+
     fn is_due(&self, step: u64) -> bool {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = step <= FIRST || step == self.steps || last.is_none_or(|last| last.elapsed() >= PAUSE);
@@ -54,29 +68,42 @@ impl Lines {
 
 impl Observer for Lines {
     fn step(&self, report: &StepReport) {
-        if self.is_due(report.step) {
+        let numbers = format!(
+            "loss {:.4}  lr {:.3e}  grad {:.3}{}  {:.0} tokens/s  {:.3} TFLOP/s",
+            report.loss,
+            report.lr,
+            report.grad_norm,
+            if report.skipped { "  skipped" } else { "" },
+            report.tokens_per_second,
+            report.model_tflops,
+        );
+        self.bar.set_position(report.step);
+        self.bar.set_message(numbers.clone());
+        if self.bar.is_hidden() && self.is_due(report.step) {
             let left = Duration::from_secs_f64(report.step_seconds * (self.steps - report.step) as f64);
-            eprintln!(
-                "step {}/{}  loss {:.4}  lr {:.3e}  grad {:.3}{}  {:.0} tokens/s  {:.3} TFLOP/s  {} left",
-                report.step,
-                self.steps,
-                report.loss,
-                report.lr,
-                report.grad_norm,
-                if report.skipped { "  skipped" } else { "" },
-                report.tokens_per_second,
-                report.model_tflops,
-                clock(left)
-            );
+            eprintln!("step {}/{}  {numbers}  {} left", report.step, self.steps, clock(left));
+        }
+        if report.step == self.steps {
+            self.bar.finish();
         }
     }
 
+    fn memory(&self, kinds: &[KindReport]) {
+        let bytes = |bytes: u64| HumanBytes(bytes).to_string();
+        let said = |kind: &KindReport| match kind.forecast {
+            Some(forecast) => format!("{} {} (forecast {})", kind.kind, bytes(kind.held), bytes(forecast)),
+            None => format!("{} {}", kind.kind, bytes(kind.held)),
+        };
+        let kinds: Vec<String> = kinds.iter().map(said).collect();
+        self.say(&format!("rank 0 holds at most: {}", kinds.join(", ")));
+    }
+
     fn saved(&self, _step: u64, folder: &Path) {
-        eprintln!("saved {}", folder.display());
+        self.say(&format!("saved {}", folder.display()));
     }
 
     fn resumed(&self, receipt: &Receipt) {
-        eprintln!(
+        self.say(&format!(
             "goes on from {}: step {}, {} samples, {} updates, next learning rate {:.3e}{}",
             receipt.folder.display(),
             receipt.step,
@@ -84,17 +111,17 @@ impl Observer for Lines {
             receipt.updates,
             receipt.lr,
             receipt.loss.map_or_else(String::new, |loss| format!(", last loss {loss:.4}"))
-        );
+        ));
         if receipt.step >= self.steps {
-            eprintln!("all {} steps are done; raise train.steps to train on", self.steps);
+            self.say(&format!("all {} steps are done; raise train.steps to train on", self.steps));
         }
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
-        eprintln!(
+        self.say(&format!(
             "step {}  {}: loss {:.4}, perplexity {:.2} over {} targets",
             report.step, report.set, report.eval_loss, report.perplexity, report.targets
-        );
+        ));
     }
 }
 

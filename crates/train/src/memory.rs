@@ -1,0 +1,63 @@
+//! What a rank holds, by kind, beside what the formulas say.
+
+use henge_model::Place;
+use henge_spec::{MemoryForecast, Recompute, Run};
+use henge_tensor::{Held, Kind};
+use serde::Serialize;
+
+/// Bytes of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KindReport {
+    /// What is held.
+    pub kind: &'static str,
+    /// The most bytes held at once so far.
+    pub held: u64,
+    /// What the formula says; absent where none does.
+    pub forecast: Option<u64>,
+}
+
+/// The bytes of rank 0 after its first step, by kind.
+pub(crate) fn report(held: &Held, forecast: &MemoryForecast) -> Vec<KindReport> {
+    let said = |kind| match kind {
+        Kind::Weight => Some(forecast.weights),
+        Kind::Gradient => Some(forecast.gradients),
+        Kind::Optimizer => Some(forecast.optimizer),
+        Kind::Activation => Some(forecast.activations),
+        Kind::Buffer => None,
+    };
+    Kind::ALL
+        .iter()
+        .map(|&kind| KindReport { kind: kind.name(), held: held.peak(kind), forecast: said(kind) })
+        .collect()
+}
+
+/// What a rank should hold in float32: master weights and the two packed forms that products
+/// read, gradients, two moments, and the tensors kept from forward to backward of the chunk
+/// passes in flight. Activation gradients on their way come on top, a few `[b s, h]`.
+pub(crate) fn forecast(run: &Run, elements: usize, in_flight: usize, place: &Place) -> MemoryForecast {
+    let elements = 4 * elements as u64;
+    MemoryForecast {
+        weights: 3 * elements,
+        gradients: elements,
+        optimizer: 2 * elements,
+        activations: 4 * kept_elements(run, in_flight as u64, place),
+    }
+}
+
+/// Per token and layer: the residual stream before both norms and both norms' outputs (4 h),
+/// and over t ranks the fused q, k, v, the heads' output (4 a d) and the MLP before and
+/// after its non-linearity (2 f). With recomputation: each group's input, and one group in full.
+fn kept_elements(run: &Run, in_flight: u64, place: &Place) -> u64 {
+    let m = &run.model;
+    let tokens = (run.train.batching.micro * m.seq_len) as u64;
+    let (hidden, layers) = (m.hidden as u64, (m.layers / place.stages) as u64);
+    let split = ((m.heads + 2 * m.kv_heads + m.heads) * m.head_dim + 2 * m.ffn_hidden) as u64 / place.tensors as u64;
+    let layer = tokens * (4 * hidden + split);
+    match run.layout.recompute {
+        Recompute::Every(every) => {
+            let every = every as u64;
+            in_flight * (layers / every) * tokens * hidden + every * layer
+        }
+        Recompute::None | Recompute::Selective => in_flight * layers * layer,
+    }
+}
