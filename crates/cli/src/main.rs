@@ -10,6 +10,7 @@ mod failure;
 mod generate;
 mod plan;
 mod planning;
+mod quickstart;
 mod schedule;
 mod simulate;
 mod train;
@@ -28,6 +29,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Learn a small GPT from text on this machine, every stage shown
+    Quickstart(quickstart::Args),
     /// Train a model by a run file
     Train(train::Args),
     /// Rank the layouts of a model on a cluster by predicted time
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Quickstart(args) => quickstart::run(args),
         Command::Train(args) => train::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Simulate(args) => simulate::run(args),

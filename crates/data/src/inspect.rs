@@ -26,6 +26,8 @@ pub struct Inspection {
     pub largest_id: u32,
     /// Distinct ids that occur.
     pub distinct_ids: u64,
+    /// Entropy of the ids' frequencies, nats a token: the loss of a model that knows only them.
+    pub unigram_entropy: f64,
     /// The most frequent ids with their counts.
     pub most_frequent: Vec<(u32, u64)>,
     pub tokenizer: Option<String>,
@@ -46,6 +48,7 @@ pub struct Lengths {
 pub fn inspect(corpus: &Corpus) -> Result<Inspection, DataError> {
     let indexed = corpus.indexed();
     let counts = count_ids(corpus)?;
+    let unigram_entropy = entropy(&counts);
     let mut most_frequent: Vec<(u32, u64)> =
         counts.iter().enumerate().filter(|(_, c)| **c > 0).map(|(id, c)| (id as u32, *c)).collect();
     let (distinct_ids, largest_id) = (most_frequent.len() as u64, most_frequent.last().map_or(0, |entry| entry.0));
@@ -65,10 +68,18 @@ pub fn inspect(corpus: &Corpus) -> Result<Inspection, DataError> {
         sequence_lengths: lengths((0..indexed.sequences()).map(|i| u64::from(indexed.length(i)))),
         largest_id,
         distinct_ids,
+        unigram_entropy,
         most_frequent,
         tokenizer: corpus.card().map(|card| card.tokenizer.name.clone()),
         end_of_document: corpus.card().and_then(|card| card.end_of_document),
     })
+}
+
+/// `-sum p ln p` over `p = count / total`.
+fn entropy(counts: &[u64]) -> f64 {
+    let total: u64 = counts.iter().sum();
+    let share = |count: &u64| *count as f64 / total as f64;
+    -counts.iter().filter(|count| **count > 0).map(share).map(|p| p * p.ln()).sum::<f64>()
 }
 
 fn count_ids(corpus: &Corpus) -> Result<Vec<u64>, DataError> {
