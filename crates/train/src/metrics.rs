@@ -36,7 +36,7 @@ pub struct StepReport {
     pub model_tflops: f64,
     /// Share of the measured peak of the cores in use; absent where it was not measured.
     pub mfu: Option<f64>,
-    /// Bytes held by rank 0 at most so far, all kinds.
+    /// Bytes that rank 0 holds between steps; `memory.json` has the most at once, by kind.
     pub held_bytes: u64,
     /// Gradient norm of each parameter under its Hugging Face name, on request.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -308,7 +308,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             tokens_per_second: outcome.tokens as f64 / seconds,
             model_tflops: flops / seconds / 1e12,
             mfu: self.job.options.peak_flops.map(|peak| flops / seconds / peak),
-            held_bytes: self.backend.held().total_peak(),
+            held_bytes: self.backend.held().total(),
             gradients,
         }
     }

@@ -43,7 +43,9 @@ impl<B: Backend> Rank<'_, B> {
             henge_checkpoint::stage(&checkpoints, step)?;
         }
         self.comm.barrier(Group::World)?;
-        let record = self.write_shard(&henge_checkpoint::staged(&checkpoints, step))?;
+        let staged = henge_checkpoint::staged(&checkpoints, step);
+        // On a full disk the half that was written is what stands in the way of going on.
+        let record = self.write_shard(&staged).inspect_err(|_| drop(std::fs::remove_dir_all(&staged)))?;
         self.records().push(record);
         self.comm.barrier(Group::World)?;
         if self.comm.rank() == 0 {
