@@ -20,6 +20,8 @@ enum Chore {
     Arrows,
     /// Format, lints and arrows: what is checked before any test
     Check,
+    /// What takes too long for every change: a hundred kills of running trainings
+    Long,
     /// Write every golden file anew from what the code says now
     Goldens,
 }
@@ -28,6 +30,7 @@ fn main() -> Result<()> {
     match Arguments::parse().chore {
         Chore::Arrows => arrows::check(&root()),
         Chore::Check => check(),
+        Chore::Long => long(),
         Chore::Goldens => cargo(&["test", "--workspace"], &[("HENGE_UPDATE_GOLDEN", "1")]),
     }
 }
@@ -36,6 +39,11 @@ fn check() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     arrows::check(&root())?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
+}
+
+fn long() -> Result<()> {
+    let kills = ["test", "--release", "-p", "henge", "--test", "resume", "--", "killed_runs", "--nocapture"];
+    cargo(&kills, &[("HENGE_KILLS", "34")])
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
