@@ -171,12 +171,14 @@ fn encoded(text: &str, tokenizer: Option<&Tokenizer>, place: &str) -> Result<Pro
 
 fn parse_ids(text: &str) -> Result<Vec<u32>, Failure> {
     let parts = text.split([',', ' ']).filter(|part| !part.is_empty());
-    let ids = parts.map(|part| part.parse().map_err(|_| Failure::request(format!("--prompt-ids {text}: `{part}` is no id"))));
+    let ids =
+        parts.map(|part| part.parse().map_err(|_| Failure::request(format!("--prompt-ids {text}: `{part}` is no id"))));
     ids.collect()
 }
 
 fn read_file(file: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Prompt>, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| Failure::request(format!("{}: {error}", file.display())))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Failure::request(format!("{}: {error}", file.display())))?;
     let is_json = file.extension().is_some_and(|extension| extension == "jsonl");
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let prompts = lines.map(|(index, line)| {

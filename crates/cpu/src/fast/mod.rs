@@ -6,6 +6,7 @@
 
 mod attention;
 mod attention_backward;
+mod decode;
 mod elementwise;
 mod masks;
 mod norm;

@@ -3,14 +3,14 @@
 use super::attention_backward::Outputs;
 use super::vocabulary::PieceStats;
 use super::{Fast, FastLogits, FastWeight, Numbers, Tokens};
-use super::{attention, attention_backward, elementwise, norm, vocabulary};
+use super::{attention, attention_backward, decode, elementwise, norm, vocabulary};
 use crate::memory::{Activation, Flat};
 use crate::plain::vocabulary::{local, losses, rescale};
 use crate::rounding::Rounding;
 use crate::team::Parts;
 use henge_tensor::{
-    AdamStep, AttentionCall, Backend, Buffer, DropoutAt, Held, Kind, Matrix, NonLinearity, VocabularyShard,
-    VocabularyStats,
+    AdamStep, AttentionCall, Backend, Buffer, CachedAttention, DropoutAt, Held, Kind, Matrix, NonLinearity,
+    VocabularyShard, VocabularyStats,
 };
 use std::ops::Range;
 
@@ -254,6 +254,16 @@ impl Backend for Fast {
         attention::forward(inputs, &self.team, y.values_mut(), logs.values_mut(), scratch.values_mut());
         self.round_all(y.values_mut());
         (y, logs)
+    }
+
+    fn attention_cached(&self, qkv: &Tokens, cache: &mut Numbers, call: &CachedAttention) -> Tokens {
+        assert_eq!((qkv.rows(), qkv.columns()), (call.rows(), call.qkv_columns()), "fused attention input");
+        let mut y = self.blank(qkv.rows(), call.heads * call.head_dim);
+        let mut scratch = self.scratch(self.team.threads() * decode::scratch_len(call));
+        let inputs = decode::Inputs { level: self.level(), qkv: qkv.values(), call };
+        decode::forward(inputs, &self.team, cache.values_mut(), y.values_mut(), scratch.values_mut());
+        self.round_all(y.values_mut());
+        y
     }
 
     fn attention_backward(
