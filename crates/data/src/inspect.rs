@@ -154,4 +154,14 @@ mod tests {
         assert_eq!(all.at_least, [2, 512, 512]);
         assert_eq!(lengths(std::iter::empty()).longest, 0);
     }
+
+    /// Shannon's own examples: a fair coin is ln 2, certainty is nothing, and halves and
+    /// quarters are 1.5 bits.
+    #[test]
+    fn entropy_is_that_of_the_frequencies() {
+        let ln2 = std::f64::consts::LN_2;
+        for (counts, bits) in [(&[5, 5][..], 1.0), (&[7, 0], 0.0), (&[2, 1, 0, 1], 1.5)] {
+            assert!((entropy(counts) - bits * ln2).abs() < 1e-12, "{counts:?}");
+        }
+    }
 }

@@ -8,7 +8,8 @@ use henge_train::{CorpusSource, GivenBatches, Source, TrainError, ValidationSour
 use std::path::Path;
 use std::sync::Arc;
 
-type Sources = (Arc<dyn Source>, Vec<(String, Arc<dyn Source>)>);
+type Sets = Vec<(String, Arc<dyn Source>)>;
+type Sources = (Arc<dyn Source>, Sets);
 
 /// Training and validation sequences.
 pub fn open(run: &Run) -> Result<Sources, Failure> {
@@ -48,7 +49,7 @@ fn names(corpora: &[(String, f64)]) -> String {
     corpora.iter().map(|(prefix, _)| prefix.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn validation(run: &Run) -> Result<Vec<(String, Arc<dyn Source>)>, Failure> {
+fn validation(run: &Run) -> Result<Sets, Failure> {
     if run.train.eval_every == 0 {
         return Ok(Vec::new());
     }
