@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, default_value = "quickstart")]
     dir: PathBuf,
     /// Training steps
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 1000)]
     steps: u64,
     /// MiB of text that are taken at most
     #[arg(long, default_value_t = 8)]
