@@ -94,7 +94,8 @@ fn plan(args: &Args, subject: &Subject, request: &Request) -> Result<(), Failure
     if args.json {
         return print_json(&document(subject, request, &ranking, &around, &answers));
     }
-    let mut text = format!("{} on {} GPUs of {}, batch {}\n", subject.name, request.gpus, request.cluster.name, request.batch);
+    let mut text =
+        format!("{} on {} GPUs of {}, batch {}\n", subject.name, request.gpus, request.cluster.name, request.batch);
     text += &planning::switches_line(&request.switches[0]);
     text += &ranking_text(request, &ranking, &around);
     for answer in &answers {
@@ -110,7 +111,9 @@ fn answers(args: &Args, request: &Request, best: &Ranked) -> Vec<String> {
         let seconds = training_seconds(request.model, request.batch, best.prediction.seconds, tokens);
         answers.push(cost(request, tokens, seconds));
     }
-    for (words, cards, links) in [("network cards twice as fast", 2.0, 1.0), ("links in the node twice as fast", 1.0, 2.0)] {
+    for (words, cards, links) in
+        [("network cards twice as fast", 2.0, 1.0), ("links in the node twice as fast", 1.0, 2.0)]
+    {
         if let Ok(seconds) = with_network(request, cards, links) {
             let gain = 100.0 * (1.0 - seconds / best.prediction.seconds);
             answers.push(format!("{words} would save {:.1}% of the step", gain.max(0.0)));
@@ -119,7 +122,10 @@ fn answers(args: &Args, request: &Request, best: &Ranked) -> Vec<String> {
     if args.largest {
         answers.push(match largest_model(request) {
             Some((name, parameters, need)) => {
-                format!("the largest of the papers' GPTs that fits is {name}, {:.1}B parameters, {need} a GPU", parameters / 1e9)
+                format!(
+                    "the largest of the papers' GPTs that fits is {name}, {:.1}B parameters, {need} a GPU",
+                    parameters / 1e9
+                )
             }
             None => "none of the papers' GPTs fits".to_string(),
         });
@@ -202,10 +208,10 @@ fn layout(request: &Request, ranked: &Ranked) -> Value {
 fn find_gpus(args: &Args, request: &Request, tokens: f64, days: f64) -> Result<(), Failure> {
     let tried = gpus_for(request, tokens, days)?;
     if args.json {
-        let row = |scale: &Scale| {
-            json!({"gpus": scale.gpus, "days": scale.days, "gpu_hours": scale.gpu_hours, "layout": scale.layout})
-        };
-        return print_json(&json!({"tokens": tokens, "days": days, "tried": tried.iter().map(row).collect::<Vec<_>>()}));
+        let row = |scale: &Scale| json!({"gpus": scale.gpus, "days": scale.days, "gpu_hours": scale.gpu_hours, "layout": scale.layout});
+        return print_json(
+            &json!({"tokens": tokens, "days": days, "tried": tried.iter().map(row).collect::<Vec<_>>()}),
+        );
     }
     let mut text = format!("{:.0} billion tokens within {days} days, batch {}\n", tokens / 1e9, request.batch);
     text += &format!("  {:>7} {:>9} {:>12}  best layout\n", "GPUs", "days", "GPU hours");

@@ -156,7 +156,9 @@ pub fn recompute(text: &str) -> Result<Recompute, Failure> {
         "full" => Ok(Recompute::FULL),
         number => match number.parse() {
             Ok(every) if every > 0 => Ok(Recompute::Every(every)),
-            _ => Err(Failure::request(format!("--recompute {number}: choose none, selective, full or a number of layers"))),
+            _ => Err(Failure::request(format!(
+                "--recompute {number}: choose none, selective, full or a number of layers"
+            ))),
         },
     }
 }

@@ -163,8 +163,12 @@ fn document(subject: &Subject, work: &Workload, prediction: &Prediction, short: 
             })
         })
         .collect();
-    let breakdown: serde_json::Map<String, Value> =
-        prediction.breakdown.named().into_iter().map(|(name, seconds)| (name.replace([' ', '-'], "_"), json!(seconds))).collect();
+    let breakdown: serde_json::Map<String, Value> = prediction
+        .breakdown
+        .named()
+        .into_iter()
+        .map(|(name, seconds)| (name.replace([' ', '-'], "_"), json!(seconds)))
+        .collect();
     json!({
         "model": subject.name,
         "cluster": work.cluster.name,
@@ -253,12 +257,8 @@ fn figure(args: &Args) -> Result<(), Failure> {
         let search = if artifact.is_empty() { String::new() } else { artifact_text(&artifact) };
         return print(&(figure_text(&figure) + &search));
     }
-    let point = |(label, published, predicted): &(String, f64, f64)| {
-        json!({"label": label, "published": published, "predicted": predicted})
-    };
-    let series = |series: &published::FigureSeries| {
-        json!({"name": series.name, "points": series.points.iter().map(point).collect::<Vec<_>>()})
-    };
+    let point = |(label, published, predicted): &(String, f64, f64)| json!({"label": label, "published": published, "predicted": predicted});
+    let series = |series: &published::FigureSeries| json!({"name": series.name, "points": series.points.iter().map(point).collect::<Vec<_>>()});
     let row = |row: &published::ArtifactRow| {
         json!({
             "label": row.label, "layout": row.layout, "seconds": row.paper.seconds, "best_layout": row.best_layout,

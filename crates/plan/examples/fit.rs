@@ -71,7 +71,7 @@ fn loss(cluster: &Cluster, rows: &[(Question, f64)]) -> f64 {
 fn try_both_ways(cluster: &mut Cluster, knob: &Knob, step: f64, best: f64, rows: &[(Question, f64)]) -> f64 {
     let (_, reach, low, high) = knob;
     let old = *reach(&mut cluster.constants);
-    for factor in [(step as f64).exp(), (-step).exp()] {
+    for factor in [step.exp(), (-step).exp()] {
         *reach(&mut cluster.constants) = (old * factor).clamp(*low, *high);
         let tried = loss(cluster, rows);
         if tried < best {

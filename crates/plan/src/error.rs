@@ -64,8 +64,10 @@ pub enum PlanError {
         problem: String,
     },
     /// A model's shape that cannot be read.
-    #[error("model `{text}`: {problem}; name a preset, a run file, or a shape such as \
-        layers=32,hidden=3840,heads=32,seq_len=2048,vocab_size=51200")]
+    #[error(
+        "model `{text}`: {problem}; name a preset, a run file, or a shape such as \
+        layers=32,hidden=3840,heads=32,seq_len=2048,vocab_size=51200"
+    )]
     ModelText {
         /// What was given.
         text: String,
@@ -86,7 +88,9 @@ pub enum PlanError {
     #[error("does not fit: {0}")]
     DoesNotFit(String),
     /// A number of GPUs or a batch for which no layout exists.
-    #[error("no legal layout of {layers} layers and {heads} heads on {gpus} GPUs with a batch of {batch} sequences; {fix}")]
+    #[error(
+        "no legal layout of {layers} layers and {heads} heads on {gpus} GPUs with a batch of {batch} sequences; {fix}"
+    )]
     NoLayout {
         /// GPUs asked for.
         gpus: usize,

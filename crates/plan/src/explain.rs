@@ -59,10 +59,9 @@ fn steps<'a>(work: &Workload<'a>) -> Vec<(String, Workload<'a>)> {
     add(p % 2 == 0, format!("p={}, d={}", p / 2, 2 * d), grid(t, p / 2, 2 * d));
     add(d % 2 == 0, format!("p={}, d={}", 2 * p, d / 2), grid(t, 2 * p, d / 2));
     add(true, format!("b={}", 2 * b), Workload { microbatch: 2 * b, ..work.clone() });
-    add(b % 2 == 0, format!("b={}", b / 2), Workload { microbatch: b / 2, ..work.clone() });
+    add(b.is_multiple_of(2), format!("b={}", b / 2), Workload { microbatch: b / 2, ..work.clone() });
     for chunks in [v - 1, v + 1].into_iter().filter(|chunks| *chunks > 0 && p > 1) {
-        let schedule =
-            if chunks > 1 { ScheduleKind::Interleaved } else { ScheduleKind::OneForwardOneBackward };
+        let schedule = if chunks > 1 { ScheduleKind::Interleaved } else { ScheduleKind::OneForwardOneBackward };
         let layout = Layout { chunks, schedule, ..work.layout };
         steps.push((format!("v={chunks}"), Workload { layout, ..work.clone() }));
     }

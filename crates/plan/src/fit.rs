@@ -61,11 +61,8 @@ pub(crate) fn does_not_fit(request: &Request, all: &[Candidate]) -> PlanError {
 
 /// Changes, one at a time and then together, that make a layout fit.
 fn remedies(work: &Workload) -> String {
-    let single: Vec<String> = changes(work)
-        .into_iter()
-        .filter(|(_, changed)| fits(changed))
-        .map(|(words, _)| words)
-        .collect();
+    let single: Vec<String> =
+        changes(work).into_iter().filter(|(_, changed)| fits(changed)).map(|(words, _)| words).collect();
     if !single.is_empty() {
         return format!("any of these would make it fit: {}", single.join(", "));
     }
@@ -121,7 +118,8 @@ fn fits(work: &Workload) -> bool {
 /// The smallest deeper pipeline that holds the model.
 fn more_gpus(work: &Workload) -> Option<usize> {
     (work.layout.pipeline..=work.model.layers).find_map(|pipeline| {
-        let layout = Layout { pipeline, chunks: 1, schedule: henge_spec::ScheduleKind::OneForwardOneBackward, ..work.layout };
+        let layout =
+            Layout { pipeline, chunks: 1, schedule: henge_spec::ScheduleKind::OneForwardOneBackward, ..work.layout };
         let deeper = Workload { layout, ..work.clone() };
         fits(&deeper).then(|| layout.ranks())
     })

@@ -141,7 +141,18 @@ macro_rules! catalogue {
     };
 }
 
-catalogue!("dgx-2h", "dgx-a100", "a100-omnipath", "dgx-h100", "h100-500w", "h800", "dgx-b200", "gb200-nvl72", "cpu-server", "this-machine");
+catalogue!(
+    "dgx-2h",
+    "dgx-a100",
+    "a100-omnipath",
+    "dgx-h100",
+    "h100-500w",
+    "h800",
+    "dgx-b200",
+    "gb200-nvl72",
+    "cpu-server",
+    "this-machine"
+);
 
 fn unknown(name: &str) -> PlanError {
     let known = Cluster::names();
@@ -260,12 +271,22 @@ impl Checker<'_> {
         })
     }
 
+    fn whole(&self, number: Number, rule: Rule) -> Result<f64, PlanError> {
+        let line = line_of(self.text, number.span().start);
+        let (key, value) = (rule.key, self.number(number, rule)?);
+        if value.fract() == 0.0 {
+            return Ok(value);
+        }
+        let problem = format!("`{key} = {value}` must be a whole number");
+        Err(PlanError::ClusterFile { file: self.file.to_string(), line, problem })
+    }
+
     fn cluster(&self, raw: RawCluster) -> Result<Cluster, PlanError> {
         let devices = rule("node.devices", "devices of a node", 1.0, 1024.0);
         let link = rule("node.link_gb_per_second", "one-way GB/s of a device inside its node", 0.1, 20_000.0);
         let cards = rule("node.cards", "network cards of a node", 0.1, 1024.0);
         let card = rule("network.card_gb_per_second", "one-way GB/s of a network card", 0.01, 1000.0);
-        let node_devices = self.number(raw.node.devices, devices)?;
+        let node_devices = self.whole(raw.node.devices, devices)?;
         Ok(Cluster {
             name: raw.name,
             describes: raw.describes,

@@ -5,7 +5,7 @@ use crate::cost::StageParameters;
 use crate::switches::{Accumulation, Outputs, Sharding};
 use henge_schedule::{Op, Program};
 use henge_spec::formulas::{
-    Attention, LayerActivations, StateFormat, SequenceParallel, kept_activation_bytes, layer_activations, mlp_matrices,
+    Attention, LayerActivations, SequenceParallel, StateFormat, kept_activation_bytes, layer_activations, mlp_matrices,
 };
 use henge_spec::{MemoryForecast, Recompute};
 
@@ -22,7 +22,7 @@ pub struct RankMemory {
     pub activations: f64,
     /// Recomputed layer, workspace, logits, message and reduction buffers, at the peak.
     pub buffers: f64,
-    /// Chunk-microbatches in flight at the peak.
+    /// Most chunk-microbatches in flight at any time.
     pub in_flight: usize,
     /// Operation at which the peak is reached, and its place in the program.
     pub peak: (usize, Op),
@@ -32,6 +32,16 @@ impl RankMemory {
     /// Sum over all kinds.
     pub fn total(&self) -> f64 {
         self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+    }
+
+    /// What the rank does at its peak.
+    pub fn peak_words(&self) -> String {
+        match self.peak.1 {
+            Op::Forward { microbatch, .. } => format!("forward {}", microbatch + 1),
+            Op::Backward { microbatch, .. } => format!("backward {}", microbatch + 1),
+            Op::Step => "optimizer".to_string(),
+            _ => "message".to_string(),
+        }
     }
 
     /// As the trainer prints it beside what it measures.
@@ -58,10 +68,17 @@ pub fn memory_bound(work: &Workload, parameters: &[StageParameters]) -> f64 {
     let pipeline = work.layout.pipeline;
     let need = |rank: usize| {
         let (weights, gradients, optimizer) = account.states(rank, parameters);
-        let in_flight = shape.peak_in_flight(rank) as f64;
-        let chunks = (0..work.layout.chunks).map(|chunk| account.kept(chunk * pipeline + rank));
-        let kept = chunks.sum::<f64>() / work.layout.chunks as f64 * in_flight;
-        weights + gradients + optimizer + (kept + account.working(rank)).max(account.step_space(gradients))
+        // Chunk passes enter in groups of `pipeline` microbatches, chunk by chunk; in the
+        // steady state the mix moves on, so the mean over chunks is a bound as well.
+        let in_flight = shape.peak_in_flight(rank);
+        let chunks: Vec<f64> = (0..work.layout.chunks).map(|chunk| account.kept(chunk * pipeline + rank)).collect();
+        let entered = (0..in_flight).map(|pass| chunks[pass / pipeline % chunks.len()]).sum::<f64>();
+        let mean = chunks.iter().sum::<f64>() / chunks.len() as f64 * in_flight as f64;
+        let kept = entered.max(mean);
+        let window = henge_schedule::smallest_window(&shape);
+        let standing = account.standing(window, gradients);
+        let moving = (kept + account.working(rank)).max(account.step_space(gradients));
+        weights + gradients + optimizer + standing + moving
     };
     need(0).max(need(pipeline - 1))
 }
@@ -167,10 +184,25 @@ impl<'a> Account<'a> {
         (2.0 * inner).max(scores - freed) + 2.0 * self.stream
     }
 
-    /// Receive and send buffers; with ZeRO-3 the matrices that are gathered.
-    fn standing(&self, window: usize) -> f64 {
+    /// Receive and send buffers, buckets; with ZeRO-3 the matrices that are gathered.
+    fn standing(&self, window: usize, gradients: f64) -> f64 {
         let messages = if self.work.layout.pipeline > 1 { (window + 2) as f64 * self.boundary } else { 0.0 };
-        messages + self.gathered()
+        messages + self.gathered() + self.buckets(gradients)
+    }
+
+    /// The overlapping DDP of the artifact's days copied every gradient into its buckets and
+    /// kept these all along (PyTorch 1.8 without `gradient_as_bucket_view`).
+    fn buckets(&self, gradients: f64) -> f64 {
+        let copies = self.reduces_copies() && self.work.switches.overlap.data;
+        if copies { gradients } else { 0.0 }
+    }
+
+    /// Whether reductions work on copies of the gradients: before accumulation was fused
+    /// into one contiguous buffer.
+    fn reduces_copies(&self) -> bool {
+        self.work.switches.accumulation == Accumulation::Separate
+            && self.work.layout.data > 1
+            && self.work.switches.sharding == Sharding::None
     }
 
     fn gathered(&self) -> f64 {
@@ -184,9 +216,8 @@ impl<'a> Account<'a> {
 
     /// Upper bound of what a rank needs beside states and kept activations.
     fn working(&self, rank: usize) -> f64 {
-        let window = henge_schedule::smallest_window(&self.work.shape());
-        let last = (self.work.layout.chunks - 1) * self.work.layout.pipeline + rank;
-        self.standing(window) + self.backward_space(last)
+        let stages = (0..self.work.layout.chunks).map(|chunk| chunk * self.work.layout.pipeline + rank);
+        stages.map(|stage| self.backward_space(stage)).fold(0.0, f64::max)
     }
 
     /// The copy that is reduced is gone before the float32 gradients are made.
@@ -203,16 +234,13 @@ impl<'a> Account<'a> {
 
     /// The artifact flattens all gradients of a type into one copy before it reduces them.
     fn reduction_copy(&self, gradients: f64) -> f64 {
-        let copies = self.work.switches.accumulation == Accumulation::Separate
-            && self.work.layout.data > 1
-            && !self.work.switches.overlap.data
-            && self.work.switches.sharding == Sharding::None;
+        let copies = self.reduces_copies() && !self.work.switches.overlap.data;
         if copies { gradients } else { 0.0 }
     }
 
     fn rank(&self, program: &Program, rank: usize, parameters: &[StageParameters]) -> RankMemory {
         let (weights, gradients, optimizer) = self.states(rank, parameters);
-        let standing = self.standing(program.receive_window);
+        let standing = self.standing(program.receive_window, gradients);
         let mut live = Live::default();
         let mut memory = RankMemory {
             weights,
@@ -226,10 +254,10 @@ impl<'a> Account<'a> {
         for (position, op) in program.ranks[rank].iter().enumerate() {
             let space = self.space_of(op, rank, gradients, &mut live);
             let held = live.kept + space + standing;
+            memory.in_flight = memory.in_flight.max(live.count);
             if held > memory.activations + memory.buffers {
                 memory.activations = live.kept;
                 memory.buffers = space + standing;
-                memory.in_flight = live.count;
                 memory.peak = (position, *op);
             }
             if let Op::Backward { chunk, .. } = op {
@@ -246,8 +274,12 @@ impl<'a> Account<'a> {
             Op::Forward { chunk, .. } => {
                 live.kept += self.kept(chunk * self.work.layout.pipeline + rank);
                 live.count += 1;
-                // Inside a checkpointed stage one layer at a time lives whole.
-                if self.work.layout.recompute == Recompute::None { 0.0 } else { self.layer.total() }
+                match self.work.layout.recompute {
+                    Recompute::None => 0.0,
+                    Recompute::Selective => self.layer.scores,
+                    // Inside a checkpointed stage one layer at a time lives whole.
+                    Recompute::Every(_) => self.layer.total(),
+                }
             }
             Op::Backward { chunk, .. } => self.backward_space(chunk * self.work.layout.pipeline + rank),
             Op::Step => self.step_space(gradients),

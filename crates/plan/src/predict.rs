@@ -121,7 +121,8 @@ fn counted_flops(work: &Workload) -> f64 {
 fn breakdown(work: &Workload, cost: &StepCost, outcome: &Outcome) -> Breakdown {
     let rank = outcome.busiest();
     let microbatches = work.microbatches() as f64;
-    let mut split = Breakdown { pipeline: outcome.ranks[rank].messages, bubble: outcome.bubble(), ..Breakdown::default() };
+    let mut split =
+        Breakdown { pipeline: outcome.ranks[rank].messages, bubble: outcome.bubble(), ..Breakdown::default() };
     for stage in (rank..work.layout.stages()).step_by(work.layout.pipeline) {
         let all = cost.forward[stage] + cost.backward[stage];
         let again = cost.recompute[stage];
@@ -191,4 +192,3 @@ fn after_flush(work: &Workload, cost: &StepCost) -> f64 {
     let step = cost.optimizer.iter().zip(&cost.gather).map(|(step, gather)| step + gather).fold(0.0, f64::max);
     reduce + cost.sync_embedding + step
 }
-

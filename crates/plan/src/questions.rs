@@ -82,8 +82,17 @@ fn sizes(node: usize) -> Vec<usize> {
 /// parameters and its need.
 pub fn largest_model(request: &Request) -> Option<(&'static str, f64, String)> {
     const SHAPES: [&str; 11] = [
-        "gpt-1t", "gpt-529.6b", "gpt-310.1b", "gpt3-175b", "gpt-76.1b", "gpt-39.1b", "gpt-18.4b", "gpt-7.5b", "gpt-3.6b",
-        "gpt-1.7b", "gpt3-350m",
+        "gpt-1t",
+        "gpt-529.6b",
+        "gpt-310.1b",
+        "gpt3-175b",
+        "gpt-76.1b",
+        "gpt-39.1b",
+        "gpt-18.4b",
+        "gpt-7.5b",
+        "gpt-3.6b",
+        "gpt-1.7b",
+        "gpt3-350m",
     ];
     SHAPES.into_iter().find_map(|name| {
         let model = preset(name)?;

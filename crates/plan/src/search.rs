@@ -105,9 +105,18 @@ pub fn search(request: &Request) -> Result<Ranking, PlanError> {
     }
     fitting.sort_by(|a, b| a.estimate.seconds.total_cmp(&b.estimate.seconds));
     let mut best = Vec::new();
-    for candidate in fitting.iter().take(request.simulated.max(1)) {
+    for candidate in &fitting {
         let prediction = predict(&request.workload(candidate))?;
-        best.push(Ranked { candidate: *candidate, prediction });
+        // The closed form is a bound for the ranks that hold most; the walk has the last word.
+        if prediction.fullest().1 <= capacity {
+            best.push(Ranked { candidate: *candidate, prediction });
+        }
+        if best.len() == request.simulated.max(1) {
+            break;
+        }
+    }
+    if best.is_empty() {
+        return Err(crate::fit::does_not_fit(request, &all));
     }
     best.sort_by(|a, b| a.prediction.seconds.total_cmp(&b.prediction.seconds));
     Ok(Ranking { best, legal: all.len(), fitting: fitting.len() })

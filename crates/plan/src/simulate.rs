@@ -50,7 +50,14 @@ impl Durations {
     }
 
     /// Equal stages that do nothing but forwards and backwards.
-    pub fn uniform(stages: usize, pipeline: usize, forward: f64, backward: f64, message: f64, overlap: Overlap) -> Self {
+    pub fn uniform(
+        stages: usize,
+        pipeline: usize,
+        forward: f64,
+        backward: f64,
+        message: f64,
+        overlap: Overlap,
+    ) -> Self {
         Self {
             forward: vec![forward; stages],
             backward: vec![backward; stages],

@@ -113,8 +113,8 @@ impl Workload<'_> {
     fn check_pipeline(&self) -> Result<(), PlanError> {
         let (layers, stages) = (self.model.layers, self.layout.stages());
         let even = layers.is_multiple_of(stages);
-        let lighter_ends = stages > 1 && layers + 2 > stages && (layers + 2).is_multiple_of(stages);
-        if !even && !(lighter_ends && (layers + 2) / stages > 1) {
+        let lighter_ends = stages > 1 && (layers + 2).is_multiple_of(stages) && (layers + 2) / stages > 1;
+        if !(even || lighter_ends) {
             let rule = format!("{layers} layers are not divisible by p x v = {stages} stages");
             return Err(self.refuse(rule, "choose p and v whose product divides the layers, or the layers plus 2"));
         }

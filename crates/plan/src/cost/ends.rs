@@ -1,8 +1,8 @@
 //! What the first and the last stage do beside their layers.
 
+use crate::Cluster;
 use crate::cost::{Group, Machine, Network, Parts};
 use crate::switches::{Accumulation, Switches};
-use crate::Cluster;
 use henge_spec::Model;
 
 /// Bytes a logit costs: cast to float32, maximum, difference, exponential, sum and quotient

@@ -229,9 +229,7 @@ impl<'a> Pricing<'a> {
         let joined = (3.0 * e + self.mask()) * stream;
         let activation = (self.inputs + 1.0) * e * inner;
         match self.switches.kernels {
-            Kernels::Fused => {
-                2.0 * norm + permute + 2.0 * machine.sweep(joined, 1.0) + machine.sweep(activation, 1.0)
-            }
+            Kernels::Fused => 2.0 * norm + permute + 2.0 * machine.sweep(joined, 1.0) + machine.sweep(activation, 1.0),
             Kernels::Unfused => {
                 // bias, dropout and residual apart; tanh GeLU as eight operations; q, k, v transposed.
                 let branch = machine.sweep((2.0 * e + 2.0 * e + self.mask() + 3.0 * e) * stream, 3.0);
@@ -265,8 +263,8 @@ impl<'a> Pricing<'a> {
         let dropout = machine.sweep((2.0 * e + self.mask()) * stream, 1.0) + machine.sweep(e * stream, 1.0);
         let residual = machine.sweep(3.0 * e * stream, 1.0);
         let widths = 2.0 * self.width + 4.0 * self.kv_width;
-        let permutes = machine.sweep(2.0 * e * self.tokens * self.width, 1.0)
-            + machine.sweep(1.5 * e * self.tokens * widths, 2.0);
+        let permutes =
+            machine.sweep(2.0 * e * self.tokens * self.width, 1.0) + machine.sweep(1.5 * e * self.tokens * widths, 2.0);
         let activation = machine.sweep((2.0 * self.inputs + 1.0) * e * inner, 1.0) + machine.sweep(e * inner, 1.0);
         let unfused = match self.switches.kernels {
             Kernels::Fused => 0.0,

@@ -54,7 +54,8 @@ pub fn step_cost(work: &Workload) -> StepCost {
     let layers = work.stage_layers();
     let reduce: Vec<f64> = parameters.iter().map(|stage| reduction(work, stage.total())).collect();
     let ranks = 0..work.layout.pipeline;
-    let held = |rank: usize| parameters.iter().skip(rank).step_by(work.layout.pipeline).map(StageParameters::total).sum();
+    let held =
+        |rank: usize| parameters.iter().skip(rank).step_by(work.layout.pipeline).map(StageParameters::total).sum();
     StepCost {
         message: (0..work.layout.stages()).map(|stage| message(work, stage)).collect(),
         reduce_tail: layers.iter().map(|layers| 1.0 / (*layers as f64 + 1.0)).collect(),
@@ -141,8 +142,8 @@ fn message(work: &Workload, stage: usize) -> f64 {
         return 0.0;
     }
     let network = Network::new(work.cluster);
-    let whole = (work.microbatch * work.model.seq_len * work.model.hidden) as f64
-        * work.switches.precision.activation_bytes();
+    let whole =
+        (work.microbatch * work.model.seq_len * work.model.hidden) as f64 * work.switches.precision.activation_bytes();
     let node = work.cluster.node_devices;
     let (from, to) = (stage % pipeline * tensor * data, (stage + 1) % pipeline * tensor * data);
     let inside = |replica: usize| (from + replica * tensor) / node == (to + replica * tensor) / node;

@@ -69,7 +69,12 @@ fn of_families(families: &[&str]) -> Result<Figure, PlanError> {
         all_series().into_iter().filter(|series| families.contains(&series.family.as_str())).collect();
     let mut figure = Figure {
         title: all.iter().map(|series| series.title.as_str()).collect::<Vec<_>>().join("; "),
-        note: all.iter().map(|series| series.note.as_str()).filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; "),
+        note: all
+            .iter()
+            .map(|series| series.note.as_str())
+            .filter(|note| !note.is_empty())
+            .collect::<Vec<_>>()
+            .join("; "),
         series: Vec::new(),
     };
     for series in &all {

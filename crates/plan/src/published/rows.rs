@@ -122,7 +122,8 @@ struct File {
 /// # Panics
 /// When the compiled-in file is damaged; a test reads it.
 pub fn all_series() -> Vec<Series> {
-    let file: File = toml::from_str(include_str!("../../published/rows.toml")).expect("published/rows.toml is read in tests");
+    let file: File =
+        toml::from_str(include_str!("../../published/rows.toml")).expect("published/rows.toml is read in tests");
     file.series
 }
 
@@ -221,8 +222,7 @@ impl Series {
     /// When the file names something that does not exist.
     pub fn question(&self, row: &Row) -> Result<Question, PlanError> {
         let recompute = recompute(row.recompute.as_deref().unwrap_or(&self.recompute))?;
-        let schedule =
-            if row.v > 1 { ScheduleKind::Interleaved } else { ScheduleKind::OneForwardOneBackward };
+        let schedule = if row.v > 1 { ScheduleKind::Interleaved } else { ScheduleKind::OneForwardOneBackward };
         let (tensor, pipeline, data, chunks) = (row.t, row.p, row.d, row.v);
         Ok(Question {
             cluster: Cluster::named(&self.cluster)?,
@@ -293,10 +293,8 @@ fn recompute(text: &str) -> Result<Recompute, PlanError> {
         "none" => Ok(Recompute::None),
         "selective" => Ok(Recompute::Selective),
         "full" => Ok(Recompute::FULL),
-        other => Err(PlanError::Switch {
-            switch: "--recompute",
-            given: other.to_string(),
-            allowed: "none, selective, full",
-        }),
+        other => {
+            Err(PlanError::Switch { switch: "--recompute", given: other.to_string(), allowed: "none, selective, full" })
+        }
     }
 }

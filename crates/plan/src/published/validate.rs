@@ -99,18 +99,21 @@ fn range(series: &Series, row: &Row) -> Result<Option<(f64, f64)>, PlanError> {
     if ways.len() < 2 {
         return Ok(None);
     }
-    let mut range: Option<(f64, f64)> = None;
+    let mut fitting = Vec::new();
+    let mut legal = Vec::new();
     for way in ways {
         let question = series.question(&way)?;
-        let fits = memory(&question).is_some_and(|(need, capacity)| need <= capacity);
-        if !fits {
-            continue;
-        }
+        let Some((need, capacity)) = memory(&question) else { continue };
         let answer = question.answer()?;
-        let (low, high) = range.unwrap_or((answer, answer));
-        range = Some((low.min(answer), high.max(answer)));
+        legal.push(answer);
+        if need <= capacity {
+            fitting.push(answer);
+        }
     }
-    Ok(range)
+    // It ran, so that where the account lets nothing fit, the account is not believed.
+    let answers = if fitting.is_empty() { legal } else { fitting };
+    let low = answers.iter().copied().reduce(f64::min);
+    Ok(low.zip(answers.into_iter().reduce(f64::max)))
 }
 
 /// Need and capacity of a whole step on a legal layout.
@@ -139,4 +142,3 @@ fn median(mut errors: Vec<f64>) -> f64 {
     errors.sort_by(f64::total_cmp);
     errors.get(errors.len() / 2).copied().unwrap_or(0.0)
 }
-

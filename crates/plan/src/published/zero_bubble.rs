@@ -1,9 +1,9 @@
 //! The zero-bubble paper's 1F1B and interleaved columns (arXiv 2401.10241): operation
 //! times are given, so that only the simulator is on trial, not the cost model.
 
+use crate::Jitter;
 use crate::simulate::{Durations, simulate};
 use crate::switches::Overlap;
-use crate::Jitter;
 use henge_schedule::{Kind, Program, Shape};
 
 /// One row: printed and simulated step times, from bubble rates over the step.

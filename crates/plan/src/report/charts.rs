@@ -23,7 +23,8 @@ pub(crate) fn stacked_bar(label: &str, value: &str, parts: &[Part], limit: Optio
 
 /// Colour squares with their names.
 pub(crate) fn legend(entries: &[(&str, &str)]) -> String {
-    let entry = |(name, colour): &(&str, &str)| format!("<span><i style=\"background:{colour}\"></i>{}</span>", escape(name));
+    let entry =
+        |(name, colour): &(&str, &str)| format!("<span><i style=\"background:{colour}\"></i>{}</span>", escape(name));
     format!("<p class=\"legend\">{}</p>\n", entries.iter().map(entry).collect::<String>())
 }
 
@@ -54,7 +55,11 @@ pub(crate) fn column_chart(title: &str, unit: &str, columns: &[(String, f64)]) -
             escape(label)
         );
     }
-    let _ = writeln!(svg, "<text x=\"312\" y=\"168\" text-anchor=\"end\" class=\"unit\">{}</text></svg></figure>", escape(unit));
+    let _ = writeln!(
+        svg,
+        "<text x=\"312\" y=\"168\" text-anchor=\"end\" class=\"unit\">{}</text></svg></figure>",
+        escape(unit)
+    );
     svg
 }
 

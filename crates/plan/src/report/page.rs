@@ -92,7 +92,7 @@ fn tiles(page: &Page) -> String {
     let tokens = (page.request.batch * page.request.model.seq_len) as f64;
     let (stage, need) = prediction.fullest();
     let tiles = [
-        ("best layout", work.words()),
+        ("best layout", work.words().replace(',', " ")),
         ("step", format!("{:.3} s", prediction.seconds)),
         ("tokens per second", format!("{:.0}", tokens / prediction.seconds)),
         (
@@ -102,7 +102,8 @@ fn tiles(page: &Page) -> String {
         ("pipeline bubble", format!("{:.1}% of the step", 100.0 * prediction.bubble_share)),
         ("fullest GPU", format!("{} of {}, rank {stage}", gib(need), gib(page.request.cluster.capacity()))),
     ];
-    let tile = |(name, value): &(&str, String)| format!("<div><span>{name}</span><strong>{}</strong></div>", escape(value));
+    let tile =
+        |(name, value): &(&str, String)| format!("<div><span>{name}</span><strong>{}</strong></div>", escape(value));
     let answers: String = page.answers.iter().map(|answer| format!("<p>{}</p>\n", escape(answer))).collect();
     format!("<div class=\"tiles\">{}</div>\n{answers}", tiles.iter().map(tile).collect::<String>())
 }

@@ -57,7 +57,8 @@ pub fn timeline_svg(spans: &[Span], ranks: usize, window: Window) -> String {
             if let Some(kind) = cells[from] {
                 let (y, tall) = (rank * row, row - usize::from(row > 4));
                 let colour = KINDS[kind].1;
-                let _ = writeln!(svg, "<rect x=\"{from}\" y=\"{y}\" width=\"{run}\" height=\"{tall}\" fill=\"{colour}\"/>");
+                let _ =
+                    writeln!(svg, "<rect x=\"{from}\" y=\"{y}\" width=\"{run}\" height=\"{tall}\" fill=\"{colour}\"/>");
             }
             from += run;
         }
@@ -68,7 +69,8 @@ pub fn timeline_svg(spans: &[Span], ranks: usize, window: Window) -> String {
 /// Marks the cells of a span, but for a hair at its end where there is room, so that
 /// neighbours of one kind stay apart.
 fn paint(span: &Span, window: Window, cells: &mut [Option<usize>]) {
-    let cell = |time: f64| ((time - window.start) / (window.end - window.start) * CELLS as f64).clamp(0.0, CELLS as f64);
+    let cell =
+        |time: f64| ((time - window.start) / (window.end - window.start) * CELLS as f64).clamp(0.0, CELLS as f64);
     let (from, to) = (cell(span.start) as usize, cell(span.end) as usize);
     let to = if to > from + 6 { to - 1 } else { to };
     if let Some(kind) = kind(&span.op) {

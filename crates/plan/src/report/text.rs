@@ -3,7 +3,7 @@
 use crate::explain::Neighbour;
 use crate::fit::gib;
 use crate::predict::Prediction;
-use crate::published::{BubbleRow, Family, Figure, Judged, summary};
+use crate::published::{ArtifactRow, BubbleRow, Family, Figure, Judged, summary};
 use crate::search::{Ranking, Request};
 use crate::{Cluster, Constants, Workload};
 use henge_spec::Recompute;
@@ -63,7 +63,7 @@ fn memory_text(work: &Workload, prediction: &Prediction) -> String {
         gib(work.cluster.device.memory),
         gib(work.cluster.device.reserved)
     );
-    let _ = writeln!(text, "  rank   weights gradients optimizer activations buffers     total  in flight");
+    let _ = writeln!(text, "  rank   weights gradients optimizer activations buffers     total  in flight  peak at");
     let last = prediction.memory.len() - 1;
     for (rank, memory) in prediction.memory.iter().enumerate() {
         // Inner ranks of a long pipeline differ only in what is in flight.
@@ -74,7 +74,12 @@ fn memory_text(work: &Workload, prediction: &Prediction) -> String {
         let [w, g, o, a, b] = parts.map(|bytes| format!("{:.2}", bytes / f64::from(1 << 30)));
         let mark = if rank == fullest { "  <- decides" } else { "" };
         let total = gib(memory.total());
-        let _ = writeln!(text, "  {rank:<5} {w:>8} {g:>9} {o:>9} {a:>11} {b:>7} {total:>9} {:>10}{mark}", memory.in_flight);
+        let _ = writeln!(
+            text,
+            "  {rank:<5} {w:>8} {g:>9} {o:>9} {a:>11} {b:>7} {total:>9} {:>10}  {}{mark}",
+            memory.in_flight,
+            memory.peak_words()
+        );
     }
     text
 }
@@ -138,7 +143,11 @@ pub fn figure_text(figure: &Figure) -> String {
         }
         for (label, published, predicted) in &series.points {
             let error = if *published == 0.0 { 0.0 } else { 100.0 * (predicted / published - 1.0) };
-            let _ = writeln!(text, "  {label:<14} published {published:>8.2} |{}", "=".repeat((published * scale) as usize));
+            let _ = writeln!(
+                text,
+                "  {label:<14} published {published:>8.2} |{}",
+                "=".repeat((published * scale) as usize)
+            );
             let _ = writeln!(
                 text,
                 "  {:<14} predicted {predicted:>8.2} |{} {error:+.1}%",
@@ -220,7 +229,7 @@ fn row_text(row: &Judged) -> String {
         }
     }
     if let Some((need, capacity)) = row.memory {
-        let verdict = if need <= capacity { "" } else { " UNFIT" };
+        let verdict = if need <= capacity { "" } else { " UNFIT as assumed" };
         let _ = write!(text, "  memory {} of {}{verdict}", gib(need), gib(capacity));
     }
     text + "\n"
@@ -235,4 +244,28 @@ fn summary_text(families: &[Family]) -> String {
         100.0 * all.within_tenth,
         100.0 * all.worst
     )
+}
+
+/// Table 1's layouts against the best of a search; both breakdowns where they are apart.
+pub fn artifact_text(rows: &[ArtifactRow]) -> String {
+    let near = rows.iter().filter(|row| row.ratio() <= 1.05).count();
+    let mut text = format!(
+        "\nsearch over what the artifact had: the paper's layout is within 5% of the best on {near} of {} rows\n",
+        rows.len()
+    );
+    for row in rows {
+        let (ratio, gain) = (100.0 * (row.ratio() - 1.0), row.paper.seconds / row.modern_seconds);
+        let _ = writeln!(
+            text,
+            "  {:<8} paper {:<24} {:>8.2} s, best {:<26} {:>8.2} s ({ratio:+.1}%); everything of today {:<26} {gain:.2}x as fast",
+            row.label, row.layout, row.paper.seconds, row.best_layout, row.best.seconds, row.modern_layout
+        );
+        if row.ratio() <= 1.05 {
+            continue;
+        }
+        for ((name, paper), (_, best)) in row.paper.breakdown.named().into_iter().zip(row.best.breakdown.named()) {
+            let _ = writeln!(text, "           {name:<28} {paper:>8.2} s against {best:>8.2} s");
+        }
+    }
+    text
 }
