@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Long enough for a steady figure, short enough not to be noticed.
+const PEAK_SECONDS: f64 = 0.05;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// The run file (TOML)
@@ -45,8 +48,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
     let Args { dump_gradients, dump_logits, faults, .. } = args;
-    let options = Options { dump_gradients, dump_logits, peak_flops: None, faults };
     let (ranks, threads) = (run.layout.ranks(), threads_per_rank(&run));
+    let options = Options { dump_gradients, dump_logits, peak_flops: Some(measured_peak(ranks * threads)), faults };
     let timeout = Duration::from_secs(run.timeout);
     let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
     let observer = Arc::new(progress::Lines::new(run.train.steps));
@@ -79,9 +82,18 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
+/// FLOP a second of the cores that the run will use, from registers.
+fn measured_peak(threads: usize) -> f64 {
+    let team = henge_cpu::Team::new(threads.min(cores()));
+    henge_cpu::ceiling::peak_flops(&team, PEAK_SECONDS)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The cores, or the run file's number of threads, shared evenly; at least one a rank.
 fn threads_per_rank(run: &Run) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if run.threads == 0 { cores } else { run.threads };
+    let threads = if run.threads == 0 { cores() } else { run.threads };
     (threads / run.layout.ranks()).max(1)
 }
