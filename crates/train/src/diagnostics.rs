@@ -11,14 +11,14 @@ use henge_tensor::{Backend, ViewMut};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Logits of the first sequence at its first and last position, `[V]` each.
+/// Logits of a batch at its first position and, in its last sequence, its last, `[V]` each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FirstLogits {
     pub logits_first_position: Vec<f64>,
     pub logits_last_position: Vec<f64>,
 }
 
-/// Logits of a microbatch's first sequence, whole on every rank of the replica.
+/// Logits of a microbatch's first and last token, whole on every rank of the replica.
 pub(crate) fn first_logits<B: Backend>(
     backend: &B,
     comm: &dyn Comm<B::Activation>,
@@ -33,7 +33,7 @@ pub(crate) fn first_logits<B: Backend>(
     if let Some(Output::Hidden(hidden)) = end {
         let chunk = stages.stages.len() - 1;
         let (stage, at) = (&stages.stages[chunk], &stages.contexts[chunk]);
-        let last = micro.seq() - 1;
+        let last = micro.tokens.len() - 1;
         for (place, token) in [0, last].into_iter().enumerate() {
             let (shard, first) = stage.logits(at, backend.duplicate(&hidden), token..token + 1);
             let out = &mut both[place * vocab_size + first..][..shard.len()];

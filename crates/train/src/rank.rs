@@ -363,7 +363,8 @@ impl<'a, B: Backend> Rank<'a, B> {
     fn dump_logits(&self) -> Result<(), TrainError> {
         let Some(path) = &self.job.options.dump_logits else { return Ok(()) };
         let source = self.job.train.as_ref();
-        let micro = microbatch(source, &[0])?;
+        let last = source.batch(0, 0).map_or(0, |sequences| sequences as u64 - 1);
+        let micro = microbatch(source, &[0, last])?;
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
         let logits = diagnostics::first_logits(&self.backend, self.comm, &stages, &micro)?;
         if self.comm.rank() != 0 {
