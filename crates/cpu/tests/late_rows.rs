@@ -5,7 +5,7 @@ use henge_tensor::Precision;
 use henge_tensor::{Backend, Buffer, Kind, VocabularyShard};
 
 fn values(count: usize, seed: f32) -> Vec<f32> {
-    (0..count).map(|i| ((i as f32 * 0.37 + seed).sin() * 1.5)).collect()
+    (0..count).map(|i| (i as f32 * 0.37 + seed).sin() * 1.5).collect()
 }
 
 fn logits<B: Backend<Real = f32>>(backend: &B, rows: (usize, usize)) -> Vec<f32> {
