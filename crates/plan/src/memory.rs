@@ -3,7 +3,7 @@
 use crate::Workload;
 use crate::cost::StageParameters;
 use crate::switches::{Accumulation, Outputs, Sharding};
-use henge_schedule::{Kind, Op, Program};
+use henge_schedule::{Op, Program};
 use henge_spec::formulas::{
     Attention, LayerActivations, SequenceParallel, StateFormat, kept_activation_bytes, layer_activations, mlp_matrices,
 };
@@ -129,16 +129,6 @@ impl<'a> Account<'a> {
 
     /// What a stage keeps of one microbatch.
     fn kept(&self, stage: usize) -> f64 {
-        let head = if stage + 1 == self.layers.len() { self.kept_of_head() } else { 0.0 };
-        self.kept_of_layers(stage) + head
-    }
-
-    /// Inputs of the last norm and of the head, and the logits.
-    fn kept_of_head(&self) -> f64 {
-        2.0 * self.boundary + self.logits()
-    }
-
-    fn kept_of_layers(&self, stage: usize) -> f64 {
         let layers = self.layers[stage] as f64;
         // The checkpoint is the layer's input as the artifact keeps it: whole on every rank,
         // unless the sequence is split anyway.
@@ -149,6 +139,9 @@ impl<'a> Account<'a> {
         }
         if stage == 0 && self.work.model.dropout.embedding > 0.0 {
             bytes += self.boundary / self.work.switches.precision.activation_bytes();
+        }
+        if stage == last {
+            bytes += 2.0 * self.boundary + self.logits();
         }
         bytes
     }
