@@ -221,7 +221,11 @@ fn row_text(row: &Judged) -> String {
     let mut text = format!("  {:<26} published {:>9.2} predicted {:>9.2}", row.label, row.published, row.predicted);
     match row.range {
         Some((low, high)) => {
-            let verdict = if row.within_range() { "within" } else { "outside" };
+            let verdict = match (low..=high).contains(&row.published) {
+                true => "inside",
+                false if row.within_range() => "outside by less than a tenth",
+                false => "outside",
+            };
             let _ = write!(text, " range {low:.1} to {high:.1}: {verdict}");
         }
         None => {
