@@ -62,7 +62,7 @@ pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
 };
 pub use megatron::MegatronCheckpoint;
-pub use publish::{latest, newest, publish, published, stage, staged};
+pub use publish::{discard_staged, latest, newest, publish, published, set_aside_after, stage, staged};
 pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};
 pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};

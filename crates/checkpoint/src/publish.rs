@@ -23,6 +23,36 @@ pub fn staged(checkpoints: &Path, step: u64) -> PathBuf {
     checkpoints.join(step_name(step) + TEMPORARY)
 }
 
+/// Removes what failed saves have staged, as far as the system lets it: the failure itself is
+/// what is reported.
+pub fn discard_staged(checkpoints: &Path) {
+    let staged = folders(checkpoints).unwrap_or_default().into_iter().filter(|(_, suffix, _)| *suffix == TEMPORARY);
+    staged.for_each(|(_, _, path)| drop(fs::remove_dir_all(path)));
+}
+
+/// Renames the published checkpoints of later steps to `abandoned-step-N`, newest first, so that
+/// a run that goes on from `step` is never overtaken by the line it left. Nothing is removed.
+/// Returns the new names.
+pub fn set_aside_after(checkpoints: &Path, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
+    let mut aside = Vec::new();
+    for (later, path) in published(checkpoints)?.into_iter().rev().filter(|(later, _)| *later > step) {
+        let name = (0..).map(|again| match again {
+            0 => format!("abandoned-{}", step_name(later)),
+            again => format!("abandoned-{}.{again}", step_name(later)),
+        });
+        let free = name.map(|name| checkpoints.join(name)).find(|to| !to.exists());
+        let to = free.expect("there is no end of names");
+        fs::rename(&path, &to).with_path(&path, Operation::Rename)?;
+        aside.push(to);
+    }
+    sync_folder_if_any(checkpoints, &aside)?;
+    Ok(aside)
+}
+
+fn sync_folder_if_any(folder: &Path, changed: &[PathBuf]) -> Result<(), CheckpointError> {
+    if changed.is_empty() { Ok(()) } else { Ok(sync_folder(folder)?) }
+}
+
 /// Makes the empty folder `step-N.tmp` in which the ranks write their shards. What a killed
 /// save left under that name goes.
 pub fn stage(checkpoints: &Path, step: u64) -> Result<PathBuf, CheckpointError> {

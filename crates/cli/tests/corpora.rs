@@ -72,3 +72,40 @@ optimizer = { lr = 3e-3, warmup_steps = 5 }
         assert!(relative(*a, *b) < 1e-5, "validation losses {split:?} against {one:?}");
     }
 }
+
+/// Ninety sequences of which each is scored once, whether or not the replicas divide the batch.
+#[test]
+fn evaluation_scores_every_target_once_over_any_number_of_replicas() {
+    let place = Place::new();
+    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
+    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.write(
+        "batches.json",
+        r#"{"batches": [{"tokens": [[1, 2], [3, 4], [5, 6]], "labels": [[2, 3], [4, 5], [6, 7]]}]}"#,
+    );
+    place.write(
+        "run.toml",
+        r#"
+model = { layers = 2, hidden = 32, heads = 4, seq_len = 16, vocab_size = 50257, dropout = 0.0 }
+data = { batches = "batches.json", valid = ["corpus"] }
+train = { steps = 1, micro_batch = 1, eval_every = 1, eval_steps = 1000 }
+"#,
+    );
+    let evaluated = |dir: &str, sets: &[&str]| {
+        let dir_key = format!("run.dir={dir}");
+        let mut arguments = vec!["train", "run.toml", "--set", &dir_key];
+        sets.iter().for_each(|key| arguments.extend(["--set", *key]));
+        place.succeed(&arguments);
+        let lines = place.metrics(dir);
+        let line = lines.iter().find(|line| line.get("eval_loss").is_some()).expect("an evaluation").clone();
+        (line["targets"].as_u64().expect("a count"), number(&line, "eval_loss"))
+    };
+    let (targets, loss) = evaluated("one", &[]);
+    let sequences = (300 * 10) / 16;
+    assert!(targets >= 16 * (sequences - 1) && targets.is_multiple_of(16), "{targets} targets");
+    for (dir, data) in [("three", "layout.data=3"), ("split", "layout={ data = 3, pipeline = 2 }")] {
+        let (same, near) = evaluated(dir, &[data]);
+        assert_eq!(same, targets, "{data}");
+        assert!(relative(near, loss) < 1e-5, "{data}: {near} against {loss}");
+    }
+}

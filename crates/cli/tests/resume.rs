@@ -168,6 +168,47 @@ fn a_folder_is_not_shared_by_two_runs() {
     assert!(words.contains("nowhere"), "{words}");
 }
 
+/// Going on from an older checkpoint begins another line; the one it leaves is set aside whole,
+/// and never gone on from by itself.
+#[test]
+fn a_run_that_goes_back_is_not_overtaken_by_the_line_it_left() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let file = run_file(&place, LAYOUTS[0], "run");
+    let train = |steps: &str, more: &[&str]| {
+        let mut arguments =
+            vec!["train", &file, "--set", "checkpoint.keep=9", "--set", "train.optimizer.decay_steps=20"];
+        let steps = format!("train.steps={steps}");
+        arguments.extend(["--set", &steps]);
+        arguments.extend(more);
+        place.succeed(&arguments)
+    };
+    train("6", &[]);
+    train("3", &["--resume", "run/checkpoints/step-00000002", "--set", "train.optimizer.lr=1e-4"]);
+    train("8", &["--set", "train.optimizer.lr=1e-4"]);
+    let steps: Vec<u64> = place.steps("run").iter().map(|line| line["step"].as_u64().expect("a step")).collect();
+    assert_eq!(steps, (1..=8).collect::<Vec<_>>(), "each step has one line, of the line that was chosen");
+    assert!(common::number(&place.steps("run")[4], "lr") < 1e-3, "the fifth step is of the new line");
+    for aside in ["abandoned-step-00000004", "abandoned-step-00000006"] {
+        place.succeed(&["checkpoint", "verify", &format!("run/checkpoints/{aside}")]);
+    }
+}
+
+#[test]
+fn starting_anew_or_from_elsewhere_spares_the_checkpoints_that_are_there() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let (file, other) = (run_file(&place, LAYOUTS[0], "run"), run_file(&place, LAYOUTS[0], "other"));
+    place.succeed(&["train", &file, "--set", "train.steps=4"]);
+    place.succeed(&["train", &other, "--set", "train.steps=2"]);
+    let words = place.fail(2, &["train", &file, "--resume", "other"]);
+    assert!(words.contains("newer checkpoints"), "{words}");
+    std::fs::remove_file(place.path("run/metrics.jsonl")).expect("removed");
+    let words = place.fail(2, &["train", &file, "--resume", "never"]);
+    assert!(words.contains("already holds another run"), "{words}");
+    place.succeed(&["checkpoint", "verify", "run"]);
+}
+
 #[test]
 #[cfg(unix)]
 fn an_interrupted_run_saves_and_says_how_to_go_on() {

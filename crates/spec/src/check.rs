@@ -164,6 +164,8 @@ impl Rules<'_> {
         let o = &self.run.train.optimizer;
         let key = "train.optimizer.min_lr";
         self.require(o.min_lr <= o.lr || o.decay == crate::Decay::Constant, key, "above lr", "lower it or raise lr")?;
+        // Rows without gradient would divide nothing by nothing.
+        self.require(o.eps > 0.0, "train.optimizer.eps", "must be above 0", "use 1e-8")?;
         self.require(o.beta1 < 1.0, "train.optimizer.beta1", "must be below 1", "use 0.9")?;
         self.require(o.beta2 < 1.0, "train.optimizer.beta2", "must be below 1", "use 0.95")
     }

@@ -18,8 +18,11 @@ pub enum TrainError {
         words: String,
     },
     /// A corpus could not be read.
+    #[error(transparent)]
+    Data(#[from] henge_data::DataError),
+    /// A source that has no such sequence.
     #[error("{0}")]
-    Data(String),
+    UsedUp(String),
     /// A token that the model has no row for.
     #[error("{origin}: token {token} at {place} is not below model.vocab_size = {vocab_size}; set it to at least {}", token + 1)]
     TokenBeyondVocabulary {
@@ -56,9 +59,6 @@ pub enum TrainError {
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] henge_checkpoint::CheckpointError),
-    /// Starting weights that cannot be read.
-    #[error("{0}")]
-    Weights(String),
     /// A loss or gradient that is not a number, in a precision without loss scaling.
     #[error(
         "step {step}: {what} is not finite on rank {rank} ({place}), samples {first_sample} to {last_sample}; \
@@ -78,6 +78,14 @@ pub enum TrainError {
         /// Last sample of the step.
         last_sample: u64,
     },
+    /// A validation loss that is not a number.
+    #[error("the loss of {set} after step {step} is not finite; go on from an earlier checkpoint with a lower rate")]
+    NonFiniteEvaluation {
+        /// Steps trained.
+        step: u64,
+        /// The validation set.
+        set: String,
+    },
     /// A file of the run's folder could not be written.
     #[error("{path}: {source}; the run stops, nothing half written stays")]
     Output {
@@ -93,7 +101,10 @@ impl TrainError {
     pub fn is_request(&self) -> bool {
         match self {
             Self::Checkpoint(error) => !error.is_machine(),
-            _ => !matches!(self, Self::Comm(_) | Self::Rank { .. } | Self::NonFinite { .. } | Self::Output { .. }),
+            Self::Data(error) => !error.is_machine_failure(),
+            Self::Comm(_) | Self::Rank { .. } | Self::Output { .. } => false,
+            Self::NonFinite { .. } | Self::NonFiniteEvaluation { .. } => false,
+            _ => true,
         }
     }
 }

@@ -70,6 +70,6 @@ impl Source for GivenBatches {
 
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
         let sequence = usize::try_from(position).ok().and_then(|position| self.sequences.get(position));
-        sequence.cloned().ok_or_else(|| TrainError::Data(format!("there is no sequence {position}")))
+        sequence.cloned().ok_or_else(|| TrainError::UsedUp(format!("there is no sequence {position}")))
     }
 }

@@ -62,13 +62,21 @@ where
     B::Activation: 'static,
 {
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
+    let checkpoints = job.folder.join("checkpoints");
     let outcome = threads::run_ranks(world, move |comm| {
         let comm = Faulty::new(comm, &job.options.faults);
         let rank = comm.rank();
         Rank::new(&job, backend(rank), &comm)?.train()
     });
-    outcome.map(|ends| ends[0]).map_err(|failure| match failure.cause {
-        threads::Cause::Error(error) => error,
-        cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },
+    outcome.map(|ends| ends[0]).map_err(|failure| {
+        // On a full disk the half that was written stands in the way of going on. A rank that
+        // was left behind may still be writing it.
+        if failure.left_behind.is_empty() {
+            henge_checkpoint::discard_staged(&checkpoints);
+        }
+        match failure.cause {
+            threads::Cause::Error(error) => error,
+            cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },
+        }
     })
 }

@@ -10,7 +10,7 @@ use crate::{Job, TrainError, diagnostics, memory, totals};
 use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
 use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
 use henge_schedule::{Kind, Program, Shape};
-use henge_spec::ScheduleKind;
+use henge_spec::{Home, Model, Precision, ScheduleKind};
 use henge_tensor::{Backend, Buffer, ViewMut};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -163,9 +163,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// What rank 0 was asked decides, so that every rank ends at the same step.
     fn is_asked_to_stop(&self) -> Result<bool, TrainError> {
         let asked = self.comm.rank() == 0 && self.job.stop.load(Ordering::Relaxed);
-        let mut stop = [f64::from(u8::from(asked))];
-        self.comm.all_reduce(Group::World, ViewMut::of(&mut stop), Reduce::Max)?;
-        Ok(stop[0] > 0.0)
+        Ok(self.largest(f64::from(u8::from(asked)))? > 0.0)
     }
 
     fn is_save_due(&self) -> bool {
@@ -188,7 +186,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let begin = Instant::now();
         let Progress { steps, samples, .. } = self.progress;
         let source = self.job.train.as_ref();
-        let global = source.batch(steps, samples).ok_or(TrainError::Data("the batches are used up".to_string()))?;
+        let global = source.batch(steps, samples).ok_or(TrainError::UsedUp("the batches are used up".to_string()))?;
         let micros = self.microbatches(source, samples, global)?;
         let outcome = self.run_step(&micros, global)?;
         self.progress = Progress {
@@ -202,7 +200,9 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// This replica's share of the sequences from `first` on, `global` in all.
     fn microbatches(&self, source: &dyn Source, first: u64, global: usize) -> Result<Vec<Microbatch>, TrainError> {
         let micro = self.job.run.train.batching.micro;
-        let share = global / self.job.run.layout.data;
+        let replicas = self.job.run.layout.data;
+        assert!(global.is_multiple_of(micro * replicas), "{global} sequences over {replicas} replicas of {micro}");
+        let share = global / replicas;
         let begin = first + (self.place.data * share) as u64;
         let positions: Vec<u64> = (begin..begin + share as u64).collect();
         positions.chunks(micro).map(|samples| microbatch(source, samples)).collect()
@@ -218,13 +218,18 @@ impl<'a, B: Backend> Rank<'a, B> {
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, dropouts);
         let work = Work { micros, scale: scale / targets.max(1.0) };
         let executor = Executor::new(&self.backend, self.comm, stages, &mut self.store, work);
-        let mut loss = [executor.walk(program, self.place.pipeline)?];
+        let own_loss = executor.walk(program, self.place.pipeline)?;
+        let mut loss = [own_loss];
         totals::from_last_stage(self.comm, &mut loss)?;
         let loss = loss[0] / targets.max(1.0);
         let squares = squares(&self.backend, self.comm, &self.store, &self.names, self.place.tensor)?;
         let norm = squares.iter().sum::<f64>().sqrt() / scale;
         let lr = self.optimizer.lr();
-        let skipped = self.update_or_skip(loss, norm, scale, global)?;
+        let skipped = match norm.is_finite() && loss.is_finite() {
+            true => self.update(norm, scale),
+            false if self.scaler.overflow() => true,
+            false => return Err(self.non_finite(own_loss, global)?),
+        };
         let tokens = (global * micros[0].seq()) as u64;
         Ok(Outcome { loss, norm, lr, scale, skipped, squares, tokens })
     }
@@ -258,39 +263,49 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(())
     }
 
-    /// `true` where an overflow in f16 skipped the update.
-    fn update_or_skip(&mut self, loss: f64, norm: f64, scale: f64, global: usize) -> Result<bool, TrainError> {
-        if !(norm.is_finite() && loss.is_finite()) {
-            return if self.scaler.overflow() { Ok(true) } else { Err(self.non_finite(loss, global)) };
-        }
+    /// Steps the optimizer; nothing is skipped.
+    fn update(&mut self, norm: f64, scale: f64) -> bool {
         self.optimizer.update(&self.backend, &mut self.store, norm, scale);
         self.refresh();
         self.scaler.clean();
-        Ok(false)
+        false
     }
 
-    fn non_finite(&self, loss: f64, global: usize) -> TrainError {
+    /// What went wrong first, agreed on by every rank: the loss, or else the gradient nearest
+    /// to it, since a backward spreads what is not finite towards the embedding.
+    fn non_finite(&self, own_loss: f64, global: usize) -> Result<TrainError, TrainError> {
+        let all = henge_spec::parameters(&self.job.run.model);
+        let number = |slot: &henge_model::Slot| all.iter().position(|parameter| parameter.name == slot.parameter.name);
         let bad =
             |slot: &&henge_model::Slot| !self.backend.sum_of_squares(&self.store.grads, slot.range.clone()).is_finite();
-        let (what, place) = match self.store.slots.iter().find(bad) {
-            Some(slot) => (format!("the gradient of {}", slot.parameter.name), format!("{:?}", slot.parameter.home)),
-            None if !loss.is_finite() => ("the loss".to_string(), "head".to_string()),
-            None => ("a gradient of another rank".to_string(), "elsewhere".to_string()),
+        let own = match own_loss.is_finite() {
+            false => Some(all.len()),
+            true => self.store.slots.iter().filter(|slot| !slot.copy).filter(bad).filter_map(number).max(),
         };
-        let first_sample = self.progress.samples;
-        TrainError::NonFinite {
-            step: self.progress.steps + 1,
-            what,
-            rank: self.comm.rank(),
-            place,
-            first_sample,
-            last_sample: first_sample + global as u64 - 1,
-        }
+        let latest = self.largest(own.map_or(-1.0, |number| number as f64))?;
+        let mine = own.is_some_and(|number| number as f64 == latest);
+        // Of several ranks that saw it the first is named.
+        let rank = -self.largest(if mine { -(self.comm.rank() as f64) } else { f64::NEG_INFINITY })?;
+        let (what, place) = match all.get(latest as usize) {
+            Some(parameter) => (format!("the gradient of {}", parameter.name), place_of(parameter.home)),
+            None => ("the loss".to_string(), "after the last layer".to_string()),
+        };
+        let (step, first_sample) = (self.progress.steps + 1, self.progress.samples);
+        let last_sample = first_sample + global as u64 - 1;
+        Ok(TrainError::NonFinite { step, what, rank: rank as usize, place, first_sample, last_sample })
+    }
+
+    fn largest(&self, value: f64) -> Result<f64, TrainError> {
+        let mut values = [value];
+        self.comm.all_reduce(Group::World, ViewMut::of(&mut values), Reduce::Max)?;
+        Ok(values[0])
     }
 
     fn report(&self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
         let run = &self.job.run;
-        let flops = henge_spec::formulas::model_flops(&run.model, global as f64);
+        // Given batches may be shorter than the model's longest sequence.
+        let shape = Model { seq_len: outcome.tokens as usize / global, ..run.model.clone() };
+        let flops = henge_spec::formulas::model_flops(&shape, global as f64);
         let gradients = self.job.options.dump_gradients.then(|| {
             let norm = |&index: &usize| outcome.squares[index].sqrt() / outcome.scale;
             self.names.iter().map(|(name, index)| (name.clone(), norm(index))).collect()
@@ -351,6 +366,9 @@ impl<'a, B: Backend> Rank<'a, B> {
         totals::from_last_stage(self.comm, &mut sums)?;
         let eval_loss = sums[0] / sums[1].max(1.0);
         let step = self.progress.steps;
+        if !eval_loss.is_finite() && self.job.run.train.precision != Precision::F16 {
+            return Err(TrainError::NonFiniteEvaluation { step, set: set.to_string() });
+        }
         Ok(EvaluationReport {
             step,
             set: set.to_string(),
@@ -371,6 +389,14 @@ impl<'a, B: Backend> Rank<'a, B> {
             return Ok(());
         }
         self.write_json(path, &logits)
+    }
+}
+
+fn place_of(home: Home) -> String {
+    match home {
+        Home::Embedding => "the embedding".to_string(),
+        Home::Layer(layer) => format!("layer {layer}"),
+        Home::Head => "after the last layer".to_string(),
     }
 }
 

@@ -44,8 +44,7 @@ impl<B: Backend> Rank<'_, B> {
         }
         self.comm.barrier(Group::World)?;
         let staged = henge_checkpoint::staged(&checkpoints, step);
-        // On a full disk the half that was written is what stands in the way of going on.
-        let record = self.write_shard(&staged).inspect_err(|_| drop(std::fs::remove_dir_all(&staged)))?;
+        let record = self.write_shard(&staged)?;
         self.records().push(record);
         self.comm.barrier(Group::World)?;
         if self.comm.rank() == 0 {
@@ -63,6 +62,9 @@ impl<B: Backend> Rank<'_, B> {
     /// # Panics
     /// If they are not, which is our own mistake.
     fn check_tied_copies(&self) -> Result<(), TrainError> {
+        if !self.job.run.model.tie_embeddings {
+            return Ok(());
+        }
         let tied = self.store.slots.iter().find(|slot| slot.parameter.name == TIED);
         let mut seen = Checksum::new();
         for (slot, kind) in tied.iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {

@@ -82,7 +82,7 @@ struct Corpus {
 
 impl Corpus {
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
-        let mut tokens = self.order.sample(position).map_err(|error| TrainError::Data(error.to_string()))?;
+        let mut tokens = self.order.sample(position)?;
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) {
             return Err(TrainError::TokenBeyondVocabulary {
                 origin: self.origin.clone(),

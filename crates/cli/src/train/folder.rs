@@ -63,8 +63,25 @@ impl Folder {
         };
         if let Some(checkpoint) = &found {
             checkpoint.check_model(&run.model)?;
+            self.leave_other_line(checkpoint, run)?;
         }
         Ok(found.map(Arc::new))
+    }
+
+    /// Going on from an older checkpoint leaves the newer ones behind: they are set aside, or the
+    /// next start would go on from them. Those of a run from elsewhere are not ours to move.
+    fn leave_other_line(&self, checkpoint: &Checkpoint, run: &Run) -> Result<(), Failure> {
+        let (ours, step) = (self.path.join("checkpoints"), checkpoint.manifest().run.step);
+        let newer = henge_checkpoint::published(&ours)?.iter().any(|(other, _)| *other > step);
+        let canonical = |path: &Path| path.canonicalize().ok();
+        let inside = checkpoint.folder().parent().and_then(canonical) == canonical(&ours);
+        if newer && !inside {
+            return Err(self.taken(run, "with newer checkpoints than the one to go on from"));
+        }
+        for path in henge_checkpoint::set_aside_after(&ours, step)? {
+            eprintln!("set aside {}: this run goes on from step {step}", path.display());
+        }
+        Ok(())
     }
 
     /// Writes `config.toml`.
@@ -74,7 +91,8 @@ impl Folder {
     }
 
     fn refuse_any(&self, run: &Run) -> Result<(), Failure> {
-        if self.path.join("metrics.jsonl").exists() {
+        let saved = !henge_checkpoint::published(&self.path.join("checkpoints"))?.is_empty();
+        if saved || self.path.join("metrics.jsonl").exists() {
             Err(self.taken(run, "--resume never starts anew"))
         } else {
             Ok(())
@@ -94,8 +112,10 @@ impl Folder {
         if there.seed != run.seed {
             return Err(self.taken(run, "its run.seed differs"));
         }
-        let data = (&there.data.train, &there.data.batches, there.data.split);
-        if data != (&run.data.train, &run.data.batches, run.data.split) {
+        // Sets of its own let a run train on what was held out before.
+        let data =
+            |run: &Run| (run.data.train.clone(), run.data.batches.clone(), run.data.split, run.data.valid.is_empty());
+        if data(&there) != data(run) {
             return Err(self.taken(run, "its data differ"));
         }
         Ok(())

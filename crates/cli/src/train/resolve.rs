@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use henge_checkpoint::{Block, CheckpointError, HfFolder, Weights};
 use henge_spec::{Parameter, Run, Settings};
-use henge_train::{ReadWeights, TrainError};
+use henge_train::ReadWeights;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn adopt(settings: &mut Settings, from: &Path) -> Result<HfFolder, Failure> {
 fn reader(folder: HfFolder) -> ReadWeights {
     Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
         let block = Block { row, rows, column, columns };
-        folder.read(parameter, block, out).map_err(|error| TrainError::Weights(error.to_string()))
+        Ok(folder.read(parameter, block, out)?)
     })
 }
 

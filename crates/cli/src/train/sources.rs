@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use henge_data::order::{Part, SampleOrder, Split};
+use henge_data::tokenizer::Tokenizer;
 use henge_data::{Corpus, CorpusPart, DataError};
 use henge_spec::Run;
 use henge_train::{CorpusSource, GivenBatches, Source, TrainError, ValidationSource};
@@ -35,7 +36,7 @@ fn corpora(run: &Run) -> Result<CorpusSource, Failure> {
     let split = Split::new(run.data.split)?;
     let mut parts = Vec::new();
     for (prefix, weight) in &run.data.train {
-        let corpus = checked(run, prefix)?;
+        let corpus = checked(run, prefix, "data.train")?;
         // With validation sets of its own a run trains on the whole corpus.
         let part =
             if run.data.valid.is_empty() { corpus.part(&split, Part::Train)? } else { corpus.whole(Part::Train) };
@@ -61,23 +62,30 @@ fn validation(run: &Run) -> Result<Sets, Failure> {
 }
 
 fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<dyn Source>, Failure> {
-    let corpus = checked(run, prefix)?;
+    let corpus = checked(run, prefix, if split.is_some() { "data.train" } else { "data.valid" })?;
     let part: CorpusPart = match split {
         Some(split) => corpus.part(split, Part::Valid)?,
         None => corpus.whole(Part::Valid),
     };
     let order = SampleOrder::sequential(vec![part], run.model.seq_len as u64)?;
-    Ok(Arc::new(ValidationSource::new(order, run.train.batching.global, prefix, run.model.vocab_size)))
+    // Whole microbatches on every replica; what is too much is not scored.
+    let batching = &run.train.batching;
+    let batch = batching.global.next_multiple_of(batching.micro * run.layout.data);
+    Ok(Arc::new(ValidationSource::new(order, batch, prefix, run.model.vocab_size)))
 }
 
-/// Opens a corpus and holds its largest token against the model before any work starts.
-fn checked(run: &Run, prefix: &str) -> Result<Arc<Corpus>, Failure> {
+/// Opens a corpus of `key` and holds its largest token against the model, and its tokenizer
+/// against the run's, before any work starts.
+fn checked(run: &Run, prefix: &str, key: &str) -> Result<Arc<Corpus>, Failure> {
     let corpus = Corpus::open(Path::new(prefix))?;
+    if let Some(name) = &run.data.tokenizer {
+        corpus.check_tokenizer(&Tokenizer::load(name)?)?;
+    }
     let (largest, vocab_size) = (corpus.largest_id()?, run.model.vocab_size);
     if (largest as usize) < vocab_size {
         return Ok(corpus);
     }
-    let (origin, place) = (run.place("data.train"), format!("the largest of {prefix}"));
+    let (origin, place) = (run.place(key), format!("the largest of {prefix}"));
     Err(TrainError::TokenBeyondVocabulary { origin, token: u64::from(largest), place, vocab_size }.into())
 }
 
