@@ -1,6 +1,6 @@
 //! `henge doctor`: what this machine has, and what Henge makes of it.
 
-mod memory;
+pub mod memory;
 mod processor;
 mod tools;
 

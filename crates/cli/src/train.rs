@@ -6,6 +6,7 @@ mod progress;
 mod resolve;
 mod sources;
 
+use crate::doctor::memory::total_and_available;
 use crate::failure::{self, Failure};
 use folder::{Folder, Resume};
 use henge_comm::threads;
@@ -44,6 +45,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
     let (train, valid) = sources::open(&run)?;
+    check_request(&args, &run)?;
     let folder = Folder::open(&run, &args.resume)?;
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
@@ -66,6 +68,42 @@ pub fn run(args: Args) -> Result<(), Failure> {
             Err(Failure::interrupted(words))
         }
     }
+}
+
+/// What can be known to fail before the run's folder is made.
+fn check_request(args: &Args, run: &Run) -> Result<(), Failure> {
+    if let Resume::From(path) = &args.resume {
+        henge_checkpoint::newest(path)?;
+    }
+    let folder =
+        args.dump_logits.as_ref().and_then(|file| file.parent()).filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(Failure::request(format!("--dump-logits: there is no folder {}; make it first", folder.display())));
+    }
+    if run.threads > cores() {
+        eprintln!("run.threads = {} is more than the {} cores; ranks will wait for each other", run.threads, cores());
+    }
+    check_memory(run, total_and_available().0)
+}
+
+/// Weights (master and two packed forms), gradients and moments of every replica alone.
+fn check_memory(run: &Run, machine: u64) -> Result<(), Failure> {
+    let elements: f64 = henge_spec::parameters(&run.model).iter().map(elements).sum();
+    let need = 6.0 * 4.0 * elements * run.layout.data as f64;
+    if need <= machine as f64 {
+        return Ok(());
+    }
+    Err(Failure::request(format!(
+        "this machine has {} and the run's weights, gradients and moments alone need {:.1} GiB; \
+         use a smaller model or fewer data parallel replicas (`henge plan` says what would hold it)",
+        indicatif::HumanBytes(machine),
+        need / f64::from(1 << 30)
+    )))
+}
+
+/// In floating point: a mistyped size may not fit 64 bits.
+fn elements(parameter: &henge_spec::Parameter) -> f64 {
+    parameter.shape.iter().map(|&size| size as f64).product()
 }
 
 /// Set by the first Ctrl-C; the second ends the process at once.

@@ -44,11 +44,29 @@ fn impossible_runs_are_refused_before_any_work() {
         ("model.vocab_size=200", &["run.toml:4", "is not below model.vocab_size = 200", "set it to at least"]),
         ("model.seq_len=4000", &["corpus", "token"]),
         ("data.train=[\"nowhere\"]", &["nowhere"]),
+        ("model.hidden=1073741824", &["this machine has", "GiB"]),
+        ("model.dropout=0.999999999999", &["a rate from 0 to below 1"]),
+        (
+            "train.ramp_up={ start = 3, increment = 1, samples = 9 }",
+            &["`train.ramp_up.start = 3`", "3 is not divisible"],
+        ),
+        (
+            "layout={ pipeline = 2, schedule = \"interleaved\", chunks = 1, data = 2 }",
+            &["1 microbatches are not divisible"],
+        ),
+        ("data.tokenizer=/nonexistent", &["/nonexistent"]),
         ("data.split=[1,0,0]", &[]),
     ];
     for (key, words) in cases.iter().filter(|(_, words)| !words.is_empty()) {
         refused(&place, &["--set", key], words);
     }
+    refused(
+        &place,
+        &["--set", "layout.tensor=4", "--set", "model.ffn_hidden=130"],
+        &["model.ffn_hidden = 130 is not divisible"],
+    );
+    refused(&place, &["--resume", "nowhere"], &["nowhere"]);
+    refused(&place, &["--dump-logits", "nowhere/logits.json"], &["--dump-logits", "nowhere"]);
     place.succeed(&["train", "run.toml", "--set", "data.split=[1,0,0]"]);
 }
 
@@ -104,8 +122,10 @@ fn bad_text_is_named_by_line_and_nothing_is_left() {
 #[test]
 fn given_batches_are_checked_whole() {
     let place = Place::new();
-    let run =
-        RUN.replace("data = { train = [\"corpus\"] }", "data = { batches = \"given.json\" }").replace("50257", "10");
+    let run = RUN
+        .replace("data = { train = [\"corpus\"] }", "data = { batches = \"given.json\" }")
+        .replace("50257", "10")
+        .replace("global_batch = 4, ", "");
     place.write("run.toml", run);
     let cases = [
         (r#"{"batches": [{"tokens": [[1, 99]], "labels": [[1, 2]]}]}"#, "token 99 at batch 0, sequence 0"),

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Tokens of a block: large enough for a product at full speed, small enough that a block
 /// of logits stays in the tens of megabytes for vocabularies of 50,000.
-const BLOCK: usize = 512;
+pub const LOSS_BLOCK: usize = 512;
 
 /// Loss of each token in natural units, 0 where not scored.
 pub type TokenLosses = Vec<f64>;
@@ -161,7 +161,7 @@ impl<B: Backend> Head<B> {
 }
 
 fn blocks(tokens: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..tokens).step_by(BLOCK).map(move |start| start..(start + BLOCK).min(tokens))
+    (0..tokens).step_by(LOSS_BLOCK).map(move |start| start..(start + LOSS_BLOCK).min(tokens))
 }
 
 /// One block of tokens on its way through the loss.

@@ -45,7 +45,7 @@ mod store;
 
 pub use context::{Context, Dropouts, Microbatch, Place};
 pub use decode::{Cache, Step};
-pub use head::{LossGradient, Score, TokenLosses};
+pub use head::{LOSS_BLOCK, LossGradient, Score, TokenLosses};
 pub use scoring::Scored;
 pub use stage::{Output, Saved, Stage};
 pub use store::{Slot, Store};

@@ -8,12 +8,14 @@ type Outcome = Result<(), SpecError>;
 pub(crate) fn check(run: &Run, settings: &Settings) -> Outcome {
     let rules = Rules { run, settings };
     rules.model()?;
+    rules.layout()?;
     rules.family()?;
     rules.tensor()?;
     rules.pipeline()?;
     rules.batches()?;
     rules.optimizer()?;
-    rules.data()
+    rules.data()?;
+    rules.unused()
 }
 
 struct Rules<'a> {
@@ -60,6 +62,41 @@ impl Rules<'_> {
         self.require(m.layers < limit, "model.layers", "dropout counters hold 16 bits", "use fewer layers")?;
         self.require(m.heads < limit, "model.heads", "dropout counters hold 16 bits", "use fewer heads")?;
         self.require(u32::try_from(m.vocab_size).is_ok(), "model.vocab_size", "tokens are 32 bits", "use fewer entries")
+    }
+
+    /// Sizes whose products stay far inside 64 bits.
+    fn layout(&self) -> Outcome {
+        let l = &self.run.layout;
+        let axes = [("tensor", l.tensor), ("pipeline", l.pipeline), ("data", l.data), ("chunks", l.chunks)];
+        for (axis, size) in axes {
+            self.require(size <= 1 << 16, &format!("layout.{axis}"), "is more than 65536", "use fewer")?;
+        }
+        let (threads, ranks) = (self.run.threads, l.ranks());
+        let fits = threads == 0 || threads.is_multiple_of(ranks);
+        let fix = "give a multiple of the ranks, or 0 for every core";
+        self.require(fits, "run.threads", format!("cannot be shared evenly by {ranks} ranks"), fix)
+    }
+
+    /// Keys that ask for something this run will not do. Default values are never an error.
+    fn unused(&self) -> Outcome {
+        let run = self.run;
+        let given_batches = run.data.batches.is_some();
+        if given_batches && run.data.valid.is_empty() {
+            self.is_default("train.global_batch", "given batches have their own sizes")?;
+        }
+        if given_batches || !run.data.valid.is_empty() {
+            self.is_default("data.split", "this run cuts no corpus into parts")?;
+        }
+        if run.train.precision != crate::Precision::F16 {
+            for key in ["initial", "growth_interval", "hysteresis", "min"] {
+                self.is_default(&format!("train.loss_scale.{key}"), "only f16 scales its loss")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_default(&self, key: &str, problem: &str) -> Outcome {
+        self.require(self.settings.has_default(key), key, problem, "remove the key")
     }
 
     /// What a key asks for and this kind of model does not do.
@@ -141,8 +178,12 @@ impl Rules<'_> {
         if self.run.data.batches.is_some() {
             return Ok(()); // their sizes are known once the file is read: check_batch
         }
-        let key = if batching.ramp_up.is_some() { "train.ramp_up.start" } else { "train.global_batch" };
-        batching.sizes().into_iter().try_for_each(|size| self.batch(key, size, l.schedule))
+        // Every size is the start and whole increments, so two sizes stand for all of them.
+        if let Some(ramp) = batching.ramp_up {
+            self.batch("train.ramp_up.start", ramp.start, l.schedule)?;
+            self.batch("train.ramp_up.increment", ramp.increment, l.schedule)?;
+        }
+        self.batch("train.global_batch", batching.global, l.schedule)
     }
 
     fn batch(&self, key: &str, size: usize, schedule: ScheduleKind) -> Outcome {

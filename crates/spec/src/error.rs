@@ -17,7 +17,7 @@ pub enum SpecError {
     },
     /// A key that no run file has.
     #[error("{place}: unknown key `{key}`{}", .nearest.as_ref().map_or_else(
-        || "; `henge train --help` lists the keys".to_string(),
+        || format!("; the keys are {}", crate::keys::names()),
         |near| format!("; did you mean `{near}`?")))]
     UnknownKey {
         /// File and line, or `--set`.

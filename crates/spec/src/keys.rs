@@ -79,6 +79,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("init.from", ""),
 ];
 
+/// Every name, for a person to choose from.
+pub(crate) fn names() -> String {
+    KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The table's entry of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)

@@ -98,7 +98,8 @@ impl Reader<'_> {
     }
 
     fn batching(&self) -> Result<Batching, SpecError> {
-        let ramp_up = match self.given("train.ramp_up.start") || self.given("train.ramp_up.samples") {
+        let keys = ["train.ramp_up.start", "train.ramp_up.increment", "train.ramp_up.samples"];
+        let ramp_up = match keys.iter().any(|key| self.given(key)) {
             false => None,
             true => Some(RampUp {
                 start: self.positive("train.ramp_up.start")?,
@@ -135,7 +136,7 @@ impl Reader<'_> {
     pub fn data(&self) -> Result<Data, SpecError> {
         Ok(Data {
             train: self.corpora("data.train")?,
-            valid: self.corpora("data.valid")?.into_iter().map(|(prefix, _)| prefix).collect(),
+            valid: self.validation_sets()?,
             split: self.split()?,
             tokenizer: self.text("data.tokenizer")?,
             batches: self.text("data.batches")?,
@@ -156,6 +157,15 @@ impl Reader<'_> {
         let entry = self.entry(key)?;
         let list = entry.value.as_array().ok_or_else(wrong)?;
         list.iter().map(one).collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    /// Prefixes alone: each set is scored for itself, so a weight would do nothing.
+    fn validation_sets(&self) -> Result<Vec<String>, SpecError> {
+        let sets = self.corpora("data.valid")?;
+        match sets.iter().any(|(_, weight)| *weight != 1.0) {
+            true => Err(self.wrong("data.valid", "a list of prefixes; validation sets have no weights")),
+            false => Ok(sets.into_iter().map(|(prefix, _)| prefix).collect()),
+        }
     }
 
     fn split(&self) -> Result<[f64; 3], SpecError> {
@@ -231,7 +241,8 @@ impl Reader<'_> {
     /// A dropout rate.
     fn rate(&self, key: &str) -> Result<f32, SpecError> {
         let value = self.number_in(key, 0.0, 1.0)?;
-        if value < 1.0 { Ok(value as f32) } else { Err(self.wrong(key, "a rate from 0 to below 1")) }
+        let value = value as f32;
+        if value < 1.0 { Ok(value) } else { Err(self.wrong(key, "a rate from 0 to below 1")) }
     }
 
     fn flag(&self, key: &str) -> Result<bool, SpecError> {

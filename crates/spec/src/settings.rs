@@ -124,6 +124,15 @@ impl Settings {
         self.entries.get(key).cloned().or_else(|| default_of(known.default))
     }
 
+    /// Whether a key is absent or has the value that it would have without being given.
+    pub(crate) fn has_default(&self, key: &str) -> bool {
+        let default = keys::find(key).and_then(|known| default_of(known.default));
+        match (self.entries.get(key), default) {
+            (Some(given), Some(default)) => same(&given.value, &default.value),
+            (given, _) => given.is_none(),
+        }
+    }
+
     /// Where a key's value comes from.
     pub fn source(&self, key: &str) -> Source {
         self.entries.get(key).map_or(Source::Default, |entry| entry.source.clone())
@@ -178,6 +187,9 @@ impl Settings {
         if keys::find(key).is_none() {
             return Err(unknown(key, source));
         }
+        // A key and the table of the same name are two ways to say one thing: the later counts.
+        let other = |known: &String| known.starts_with(&format!("{key}.")) || key.starts_with(&format!("{known}."));
+        self.entries.retain(|known, _| !other(known));
         self.entries.insert(key.to_string(), Entry { value, source: source.clone() });
         Ok(())
     }

@@ -143,6 +143,17 @@ fn every_impossible_combination_names_its_rule() {
             "given batches have",
         ),
         (&["model.preset=nonesuch"], "no such preset"),
+        (&["layout.data=1000000"], "`layout.data = 1000000`: is more than 65536"),
+        (&["run.threads=3"], "cannot be shared evenly by 8 ranks"),
+        (&["train.ramp_up.increment=4"], "`train.ramp_up.start` is missing"),
+        (&["train.ramp_up={start=4,increment=6,samples=9}"], "6 is not divisible by train.micro_batch"),
+        (&["train.ramp_up={start=4,increment=4,samples=9}", "train.global_batch=1000000000001"], "is not divisible"),
+        (&["train.loss_scale.initial=8"], "only f16 scales its loss"),
+        (&["data.valid=[\"v\"]", "data.split=[8,1,1]"], "cuts no corpus into parts"),
+        (&["data.valid=[{ prefix = \"v\", weight = 2 }]"], "validation sets have no weights"),
+        (&["data.train=[]", "data.batches=g.json"], "`train.global_batch = 16`: given batches have their own sizes"),
+        (&["model.dropout=0.999999999999"], "a rate from 0 to below 1"),
+        (&["train.optimizer.eps=0"], "must be above 0"),
     ];
     for (overrides, words) in cases {
         let error = refusal(overrides);
@@ -166,4 +177,18 @@ fn what_a_run_starts_from_fills_gaps_and_refuses_contradictions() {
     let mut dropout = Settings::parse("[model]\ndropout = 0.2\n[data]\ntrain = [\"c\"]\n", "run.toml").unwrap();
     dropout.adopt(&facts, "weights/config.json").unwrap();
     assert_eq!(Run::resolve(dropout).unwrap().model.dropout.attention, 0.2);
+}
+
+#[test]
+fn the_later_of_two_ways_to_say_one_thing_counts() {
+    let recompute = |overrides: &[&str]| resolve(GOOD, overrides).unwrap().layout.recompute;
+    let (none, two) = ("layout.recompute=none", "layout.recompute={ every = 2 }");
+    assert_eq!(recompute(&[two, none]), henge_spec::Recompute::None);
+    assert_eq!(recompute(&[none, two]), henge_spec::Recompute::Every(2));
+}
+
+#[test]
+fn a_huge_ramp_up_is_checked_without_listing_its_sizes() {
+    let run = resolve(GOOD, &["train.global_batch=1000000000000", "train.ramp_up={start=4,increment=4,samples=9}"]);
+    assert_eq!(run.unwrap().train.batching.at(0), 4);
 }

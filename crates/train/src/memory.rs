@@ -46,18 +46,24 @@ pub(crate) fn forecast(run: &Run, elements: usize, in_flight: usize, place: &Pla
 
 /// Per token and layer: the residual stream before both norms and both norms' outputs (4 h),
 /// and over t ranks the fused q, k, v, the heads' output (4 a d) and the MLP before and
-/// after its non-linearity (2 f). With recomputation: each group's input, and one group in full.
+/// after its non-linearity (2 f); a block of logits. With recomputation: each group's input, and one group in full.
 fn kept_elements(run: &Run, in_flight: u64, place: &Place) -> u64 {
     let m = &run.model;
     let tokens = (run.train.batching.micro * m.seq_len) as u64;
     let (hidden, layers) = (m.hidden as u64, (m.layers / place.stages) as u64);
     let split = ((m.heads + 2 * m.kv_heads + m.heads) * m.head_dim + 2 * m.ffn_hidden) as u64 / place.tensors as u64;
     let layer = tokens * (4 * hidden + split);
-    match run.layout.recompute {
-        Recompute::Every(every) => {
-            let every = every as u64;
-            in_flight * (layers / every) * tokens * hidden + every * layer
+    // On the last stage one block of logits over the shard, made and used at once.
+    let logits = match place.is_last() {
+        true => tokens.min(henge_model::LOSS_BLOCK as u64) * (m.padded_vocab(place.tensors) / place.tensors) as u64,
+        false => 0,
+    };
+    logits
+        + match run.layout.recompute {
+            Recompute::Every(every) => {
+                let every = every as u64;
+                in_flight * (layers / every) * tokens * hidden + every * layer
+            }
+            Recompute::None | Recompute::Selective => in_flight * layers * layer,
         }
-        Recompute::None | Recompute::Selective => in_flight * layers * layer,
-    }
 }

@@ -146,7 +146,8 @@ impl<'a, B: Backend> Rank<'a, B> {
     fn report_memory(&self) -> Result<(), TrainError> {
         let in_flight = self.programs.values().filter_map(|program| henge_schedule::check(program).ok());
         let in_flight = in_flight.map(|report| report.peak_in_flight[self.place.pipeline]).max().unwrap_or(1);
-        let forecast = memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[0]);
+        let forecast =
+            memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[self.places.len() - 1]);
         let report = memory::report(&self.backend.held(), &forecast);
         self.job.observer.memory(&report);
         self.write_json(&self.job.folder.join("memory.json"), &report)

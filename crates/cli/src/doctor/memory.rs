@@ -30,16 +30,20 @@ pub struct HugePages {
 
 impl Memory {
     pub fn look() -> Self {
-        let system = System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()));
-        let limits = system.cgroup_limits();
-        let within =
-            |own: u64, limit: Option<u64>| limit.filter(|&limit| limit > 0).map_or(own, |limit| own.min(limit));
-        Self {
-            total_bytes: within(system.total_memory(), limits.as_ref().map(|limits| limits.total_memory)),
-            available_bytes: within(system.available_memory(), limits.as_ref().map(|limits| limits.free_memory)),
-            huge_pages: HugePages::look(),
-        }
+        let (total_bytes, available_bytes) = total_and_available();
+        Self { total_bytes, available_bytes, huge_pages: HugePages::look() }
     }
+}
+
+/// Bytes of the machine, or of the container where it may use less: all, and free for a run.
+pub fn total_and_available() -> (u64, u64) {
+    let system = System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()));
+    let limits = system.cgroup_limits();
+    let within = |own: u64, limit: Option<u64>| limit.filter(|&limit| limit > 0).map_or(own, |limit| own.min(limit));
+    (
+        within(system.total_memory(), limits.as_ref().map(|limits| limits.total_memory)),
+        within(system.available_memory(), limits.as_ref().map(|limits| limits.free_memory)),
+    )
 }
 
 impl HugePages {
