@@ -63,7 +63,7 @@ impl ShapeArgs {
     /// A run of this model, without dropout, held to every rule of a run file; `rest` are
     /// more lines `key = value`.
     fn run(&self, rest: &[String]) -> Result<Run, Failure> {
-        let Self { layers, hidden, heads, seq, vocab, precision, threads } = self;
+        let Self { layers, hidden, heads, seq, vocab, precision, threads: _ } = self;
         // No file is read by this name; a run file must name a corpus.
         let mut settings = Settings::parse("data.train = [\"random tokens\"]\nmodel.dropout = 0.0\n", "henge bench")?;
         let own = [
@@ -73,7 +73,6 @@ impl ShapeArgs {
             format!("model.seq_len={seq}"),
             format!("model.vocab_size={vocab}"),
             format!("train.precision=\"{precision}\""),
-            format!("run.threads={threads}"),
         ];
         own.iter().chain(rest).try_for_each(|text| settings.set(text))?;
         Ok(Run::resolve(settings)?)

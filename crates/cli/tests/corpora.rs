@@ -109,3 +109,24 @@ train = { steps = 1, micro_batch = 1, eval_every = 1, eval_steps = 1000 }
         assert!(relative(near, loss) < 1e-5, "{data}: {near} against {loss}");
     }
 }
+
+/// With validation sets of its own a run trains on the whole of its corpora, so sets that come
+/// later would let it see what it was measured on.
+#[test]
+fn a_run_cannot_begin_to_train_on_what_it_held_out() {
+    let place = Place::new();
+    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
+    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.write(
+        "run.toml",
+        r#"
+run = { dir = "run" }
+model = { layers = 2, hidden = 32, heads = 4, seq_len = 16, vocab_size = 50257 }
+data = { train = ["corpus"] }
+train = { steps = 1, global_batch = 4, micro_batch = 2 }
+"#,
+    );
+    place.succeed(&["train", "run.toml"]);
+    let words = place.fail(2, &["train", "run.toml", "--set", "train.steps=2", "--set", "data.valid=[\"corpus\"]"]);
+    assert!(words.contains("already holds another run (its data differ)"), "{words}");
+}
