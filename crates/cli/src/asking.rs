@@ -1,5 +1,6 @@
 //! What `generate` and `eval` share: a model, how it is cut, and on what it runs.
 
+use crate::cores::{cores, threads_per_rank};
 use crate::failure::Failure;
 use henge_comm::threads;
 use henge_cpu::Fast;
@@ -43,8 +44,7 @@ impl ModelArgs {
     pub fn open(&self) -> Result<Asked, Failure> {
         let loaded = Loaded::open(&self.checkpoint)?;
         loaded.check_layout(&self.layout)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (self.threads.unwrap_or(cores) / self.layout.ranks()).max(1);
+        let threads = threads_per_rank(self.threads.unwrap_or_else(cores), self.layout.ranks());
         Ok(Asked { loaded: Arc::new(loaded), layout: self.layout, precision: self.precision, threads })
     }
 

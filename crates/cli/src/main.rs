@@ -3,6 +3,7 @@
 mod asking;
 mod bench;
 mod checkpoint;
+mod cores;
 mod data;
 mod doctor;
 mod eval;

@@ -6,6 +6,7 @@ mod progress;
 mod resolve;
 mod sources;
 
+use crate::cores::{cores, threads_per_rank};
 use crate::doctor::memory::total_and_available;
 use crate::failure::{self, Failure};
 use folder::{Folder, Resume};
@@ -50,7 +51,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
     let Args { dump_gradients, dump_logits, faults, .. } = args;
-    let (ranks, threads) = (run.layout.ranks(), threads_per_rank(&run));
+    let ranks = run.layout.ranks();
+    let threads = threads_per_rank(if run.threads == 0 { cores() } else { run.threads }, ranks);
     let options = Options { dump_gradients, dump_logits, peak_flops: Some(measured_peak(ranks * threads)), faults };
     let timeout = Duration::from_secs(run.timeout);
     let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
@@ -124,14 +126,4 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
 fn measured_peak(threads: usize) -> f64 {
     let team = henge_cpu::Team::new(threads.min(cores()));
     henge_cpu::ceiling::peak_flops(&team, PEAK_SECONDS)
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The cores, or the run file's number of threads, shared evenly; at least one a rank.
-fn threads_per_rank(run: &Run) -> usize {
-    let threads = if run.threads == 0 { cores() } else { run.threads };
-    (threads / run.layout.ranks()).max(1)
 }

@@ -3,23 +3,9 @@
 
 mod common;
 
-use common::{Place, number, relative};
+use common::{Case, LAYOUTS, Place, number, relative};
 
-const LAYOUTS: &[(usize, usize, usize, usize, &str, usize)] = &[
-    (1, 1, 1, 1, "1f1b", 8),
-    (1, 1, 1, 1, "1f1b", 1),
-    (2, 1, 1, 1, "1f1b", 2),
-    (4, 1, 1, 1, "1f1b", 4),
-    (1, 2, 1, 1, "1f1b", 2),
-    (1, 4, 1, 1, "1f1b", 1),
-    (1, 2, 1, 2, "interleaved", 1),
-    (2, 2, 1, 2, "interleaved", 2),
-    (1, 1, 2, 1, "1f1b", 1),
-    (2, 2, 2, 1, "1f1b", 2),
-    (1, 4, 1, 1, "gpipe", 2),
-];
-
-fn losses(layout: &(usize, usize, usize, usize, &str, usize), dropout: f64) -> Vec<f64> {
+fn losses(layout: &Case, dropout: f64) -> Vec<f64> {
     let (t, p, d, v, schedule, micro_batch) = layout;
     let place = Place::new();
     place.write("batches.json", common::batches(20, 8));

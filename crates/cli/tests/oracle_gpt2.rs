@@ -3,26 +3,9 @@
 
 mod common;
 
-use common::{Place, number, relative, test_data};
+use common::{Case, LAYOUTS, Place, number, relative, test_data};
 use serde_json::Value;
 use std::path::Path;
-
-/// t, p, d, v, schedule, microbatch.
-type Case = (usize, usize, usize, usize, &'static str, usize);
-
-const CASES: &[Case] = &[
-    (1, 1, 1, 1, "1f1b", 8),
-    (1, 1, 1, 1, "1f1b", 1),
-    (2, 1, 1, 1, "1f1b", 2),
-    (4, 1, 1, 1, "1f1b", 4),
-    (1, 2, 1, 1, "1f1b", 2),
-    (1, 4, 1, 1, "1f1b", 1),
-    (1, 2, 1, 2, "interleaved", 1),
-    (2, 2, 1, 2, "interleaved", 2),
-    (1, 1, 2, 1, "1f1b", 1),
-    (2, 2, 2, 1, "1f1b", 2),
-    (1, 4, 1, 1, "gpipe", 2),
-];
 
 fn run_file(folder: &Path, case: &Case, expected: &Value) -> String {
     let (t, p, d, v, schedule, micro_batch) = case;
@@ -104,7 +87,7 @@ fn the_trace_is_pytorchs_over_every_layout() {
     let Some(folder) = test_data("oracle/gpt2") else { return };
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("expected.json");
     let expected: Value = serde_json::from_str(&text).expect("JSON");
-    for case in CASES {
+    for case in LAYOUTS {
         let place = Place::new();
         place.write("run.toml", run_file(&folder, case, &expected));
         place.succeed(&["train", "run.toml", "--dump-gradients", "--dump-logits", "logits.json"]);

@@ -67,6 +67,17 @@ pub trait Comm<M: Transfer>: Send {
     /// Returns once the message is complete.
     fn wait_send(&self, to: usize, tag: Tag) -> Result<(), CommError>;
 
+    /// Announces a message and takes it.
+    fn receive(&self, from: usize, tag: Tag, blank: Box<dyn FnOnce() -> M + '_>) -> Result<M, CommError> {
+        self.post_receive(from, tag, blank)?;
+        self.wait_receive(from, tag)
+    }
+    /// Sends a message and returns once it is complete.
+    fn deliver(&self, to: usize, tag: Tag, message: M) -> Result<(), CommError> {
+        self.send(to, tag, message)?;
+        self.wait_send(to, tag)
+    }
+
     /// Poisons the world: every wait of every rank ends with an error that carries these
     /// words. The first poison stands.
     fn poison(&self, words: &str);

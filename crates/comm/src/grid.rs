@@ -84,6 +84,11 @@ impl Grid {
         (place.pipeline * self.data + place.data) * self.tensor + place.tensor
     }
 
+    /// The rank at index `pipeline` of the pipeline that `rank` belongs to.
+    pub fn on_pipeline(&self, rank: usize, pipeline: usize) -> usize {
+        self.rank(Place { pipeline, ..self.place(rank) })
+    }
+
     /// The ranks of the group that `rank` belongs to, ascending. A rank between the ends
     /// of a pipeline is alone in its embedding group.
     pub fn members(&self, group: Group, rank: usize) -> Vec<usize> {

@@ -57,7 +57,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     fn new(loaded: &'a Loaded, backend: B, comm: &'a dyn Comm<B::Activation>) -> Result<Self, EvalError> {
         let (here, axes) = (comm.grid().place(comm.rank()), comm.grid().axes());
         let place = Place { tensor: here.tensor, tensors: axes.tensor, stage: here.pipeline, stages: axes.pipeline };
-        let mut store = Store::new(&backend, loaded.model(), &[place]);
+        let mut store = Store::without_grads(&backend, loaded.model(), &[place]);
         store.load(|slot, out| {
             let (row, rows, column, columns) = slot.block;
             loaded.read(&slot.parameter, Block { row, rows, column, columns }, out)
@@ -88,16 +88,14 @@ impl<'a, B: Backend> Rank<'a, B> {
             Some(before) => {
                 let (from, tag) = (self.peer(before), tag(before, index));
                 let blank = Box::new(|| self.backend.blank(rows, at.model.hidden));
-                self.comm.post_receive(from, tag, blank)?;
-                Some(self.comm.wait_receive(from, tag)?)
+                Some(self.comm.receive(from, tag, blank)?)
             }
         };
         match run(&at, input)? {
             Passed::Ended(result) => Ok(Some(result)),
             Passed::On(hidden) => {
                 let (to, tag) = (self.peer(self.place.stage + 1), tag(self.place.stage, index));
-                self.comm.send(to, tag, hidden)?;
-                self.comm.wait_send(to, tag)?;
+                self.comm.deliver(to, tag, hidden)?;
                 Ok(None)
             }
         }
@@ -114,8 +112,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     fn peer(&self, pipeline: usize) -> usize {
-        let grid = self.comm.grid();
-        grid.rank(henge_comm::Place { pipeline, ..grid.place(self.comm.rank()) })
+        self.comm.grid().on_pipeline(self.comm.rank(), pipeline)
     }
 }
 

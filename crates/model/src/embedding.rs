@@ -4,6 +4,7 @@
 //! Each rank looks up the tokens it holds and leaves zeros elsewhere; one reduction makes
 //! `[b s, h]` whole; positions and dropout follow on every rank alike.
 
+use crate::store::TOKEN_TABLE;
 use crate::{Context, Microbatch, Store};
 use henge_comm::CommError;
 use henge_tensor::Backend;
@@ -45,7 +46,7 @@ impl<B: Backend> Table<B> {
 impl<B: Backend> Embedding<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize) -> Self {
         Self {
-            table: Table::new(backend, store, chunk, "embedding.token.weight"),
+            table: Table::new(backend, store, chunk, TOKEN_TABLE),
             positions: Table::new(backend, store, chunk, "embedding.position.weight"),
         }
     }

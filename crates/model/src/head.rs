@@ -8,6 +8,7 @@
 
 use crate::embedding::Table;
 use crate::norm::{Norm, SavedNorm};
+use crate::store::TOKEN_TABLE;
 use crate::{Context, Store};
 use henge_comm::{Comm, CommError, Group, Reduce};
 use henge_spec::Model;
@@ -52,7 +53,7 @@ pub(crate) struct SavedHead<B: Backend> {
 
 impl<B: Backend> Head<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize, model: &Model, shares_embedding: bool) -> Self {
-        let name = if model.tie_embeddings { "embedding.token.weight" } else { "head.weight" };
+        let name = if model.tie_embeddings { TOKEN_TABLE } else { "head.weight" };
         Self {
             norm: Norm::new(backend, store, chunk, "final_norm", model.norm_eps),
             table: (!shares_embedding).then(|| Table::new(backend, store, chunk, name)),

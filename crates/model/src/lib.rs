@@ -48,4 +48,4 @@ pub use decode::{Cache, Step};
 pub use head::{LOSS_BLOCK, LossGradient, Score, TokenLosses};
 pub use scoring::Scored;
 pub use stage::{Output, Saved, Stage};
-pub use store::{Slot, Store};
+pub use store::{Slot, Store, TOKEN_TABLE};

@@ -3,8 +3,11 @@
 use crate::Place;
 use henge_random::{fill_normal, key};
 use henge_spec::{Home, Init, Model, Parameter, Split, parameters};
-use henge_tensor::{Backend, Buffer, Kind, Real};
+use henge_tensor::{Backend, Buffer, Kind};
 use std::ops::Range;
+
+/// The token table, which a tied head shares.
+pub const TOKEN_TABLE: &str = "embedding.token.weight";
 
 /// A rank's block of one logical parameter.
 #[derive(Clone, Debug)]
@@ -43,6 +46,12 @@ pub struct Store<B: Backend> {
 impl<B: Backend> Store<B> {
     /// A store of zeros for the stages at `places`, one per chunk.
     pub fn new(backend: &B, model: &Model, places: &[Place]) -> Self {
+        let store = Self::without_grads(backend, model, places);
+        Self { grads: backend.zeros(store.values.len(), Kind::Gradient), ..store }
+    }
+
+    /// The same for stages that are not trained: the gradient buffer is empty.
+    pub fn without_grads(backend: &B, model: &Model, places: &[Place]) -> Self {
         let (mut slots, mut chunks, mut end) = (Vec::new(), Vec::new(), 0);
         for (chunk, place) in places.iter().enumerate() {
             let start = end;
@@ -54,7 +63,7 @@ impl<B: Backend> Store<B> {
             }
             chunks.push(start..end);
         }
-        Self { slots, values: backend.zeros(end, Kind::Weight), grads: backend.zeros(end, Kind::Gradient), chunks }
+        Self { slots, values: backend.zeros(end, Kind::Weight), grads: backend.zeros(0, Kind::Gradient), chunks }
     }
 
     /// The buffers' range of a chunk.
@@ -71,13 +80,16 @@ impl<B: Backend> Store<B> {
         found.unwrap_or_else(|| panic!("chunk {chunk} holds no `{name}`"))
     }
 
+    /// The slot of the token table, whichever chunk holds it.
+    pub fn token_table(&self) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.parameter.name == TOKEN_TABLE)
+    }
+
     /// Draws initial values: element i of a logical tensor is a function of the seed, the
     /// tensor's name and i.
     pub fn draw(&mut self, seed: u64) {
         for slot in &self.slots {
-            let host = drawn(slot, seed);
-            let real: Vec<B::Real> = host.into_iter().map(|value| B::Real::of(f64::from(value))).collect();
-            self.values.write(slot.range.start, &real);
+            self.values.write_f32(slot.range.start, &drawn(slot, seed));
         }
     }
 
@@ -86,8 +98,7 @@ impl<B: Backend> Store<B> {
         for slot in &self.slots {
             let mut host = vec![0.0; slot.range.len()];
             read(slot, &mut host)?;
-            let real: Vec<B::Real> = host.into_iter().map(|value| B::Real::of(f64::from(value))).collect();
-            self.values.write(slot.range.start, &real);
+            self.values.write_f32(slot.range.start, &host);
         }
         Ok(())
     }
@@ -110,7 +121,7 @@ fn of_stage(model: &Model, place: &Place) -> Vec<(Parameter, bool)> {
     };
     let all = parameters(model);
     let copied = model.tie_embeddings && place.is_last() && !place.is_first();
-    let copy = all.iter().filter(|p| copied && p.name == "embedding.token.weight").cloned().map(|p| (p, true));
+    let copy = all.iter().filter(|p| copied && p.name == TOKEN_TABLE).cloned().map(|p| (p, true));
     let copy: Vec<_> = copy.collect();
     all.into_iter().filter(|p| here(p.home)).map(|p| (p, false)).chain(copy).collect()
 }

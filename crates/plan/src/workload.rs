@@ -1,7 +1,7 @@
 //! One question to the planner: which model, on which cluster, split how, over which batch.
 
 use crate::{Cluster, PlanError, Switches};
-use henge_schedule::{Kind, Shape};
+use henge_schedule::Shape;
 use henge_spec::{Layout, Model, Recompute, ScheduleKind};
 use std::fmt::Write;
 
@@ -30,12 +30,7 @@ impl Workload<'_> {
 
     /// The shape of its program. One rank with one chunk needs no interleaving.
     pub fn shape(&self) -> Shape {
-        let kind = match self.layout.schedule {
-            ScheduleKind::GPipe => Kind::GPipe,
-            ScheduleKind::OneForwardOneBackward => Kind::OneForwardOneBackward,
-            ScheduleKind::Interleaved => Kind::Interleaved,
-        };
-        let Layout { pipeline, chunks, .. } = self.layout;
+        let Layout { schedule: kind, pipeline, chunks, .. } = self.layout;
         Shape { kind, pipeline, chunks, microbatches: self.microbatches() }
     }
 

@@ -17,6 +17,17 @@ pub trait Buffer<R: Real>: Send {
     fn read(&self, at: usize, out: &mut [R]);
     /// Copies `values` from the host to `at`.
     fn write(&mut self, at: usize, values: &[R]);
+    /// `len` elements from `at` as a file holds them.
+    fn read_f32(&self, at: usize, len: usize) -> Vec<f32> {
+        let mut host = vec![R::of(0.0); len];
+        self.read(at, &mut host);
+        host.into_iter().map(|value| value.wide() as f32).collect()
+    }
+    /// Writes values of a file at `at`.
+    fn write_f32(&mut self, at: usize, values: &[f32]) {
+        let host: Vec<R> = values.iter().map(|&value| R::of(f64::from(value))).collect();
+        self.write(at, &host);
+    }
     /// Sets a range to zero.
     fn zero(&mut self, range: Range<usize>);
     /// The range as a transport sees it.

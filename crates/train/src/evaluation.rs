@@ -6,7 +6,7 @@
 
 use crate::TrainError;
 use crate::executor::{Stages, tag};
-use henge_comm::{Comm, Place};
+use henge_comm::Comm;
 use henge_model::{Microbatch, Output};
 use henge_schedule::{Direction, Message, virtual_stage};
 use henge_tensor::Backend;
@@ -23,7 +23,7 @@ pub(crate) fn pass<'a, B: Backend>(
 ) -> Result<Option<Output<B>>, TrainError> {
     let (grid, here) = (comm.grid(), comm.grid().place(comm.rank()));
     let pipeline = grid.axes().pipeline;
-    let peer = |stage: usize| grid.rank(Place { pipeline: stage % pipeline, ..here });
+    let peer = |stage: usize| grid.on_pipeline(comm.rank(), stage % pipeline);
     let message = |stage| tag(Message { direction: Direction::Activation, stage, microbatch: index });
     let last = pipeline * stages.stages.len() - 1;
     let mut end = None;
@@ -34,14 +34,12 @@ pub(crate) fn pass<'a, B: Backend>(
             None => None,
             Some(before) => {
                 let blank = Box::new(|| backend.blank(micro.tokens.len(), stages.contexts[0].model.hidden));
-                comm.post_receive(peer(before), message(before), blank)?;
-                Some(comm.wait_receive(peer(before), message(before))?)
+                Some(comm.receive(peer(before), message(before), blank)?)
             }
         };
         match run(chunk, input)? {
             Output::Hidden(hidden) if stage != last => {
-                comm.send(peer(stage + 1), message(stage), hidden)?;
-                comm.wait_send(peer(stage + 1), message(stage))?;
+                comm.deliver(peer(stage + 1), message(stage), hidden)?;
             }
             output => end = Some(output),
         }

@@ -80,8 +80,7 @@ impl<'a, B: Backend> Executor<'a, B> {
 
     /// The world rank of a pipeline rank in this rank's pipeline.
     fn peer(&self, pipeline: usize) -> usize {
-        let grid = self.comm.grid();
-        grid.rank(henge_comm::Place { pipeline, ..grid.place(self.comm.rank()) })
+        self.comm.grid().on_pipeline(self.comm.rank(), pipeline)
     }
 
     fn forward(&mut self, chunk: usize, microbatch: usize) -> Result<(), TrainError> {
@@ -146,8 +145,11 @@ impl<'a, B: Backend> Executor<'a, B> {
         if !self.stages.contexts[0].model.tie_embeddings {
             return Ok(());
         }
-        let tied = self.store.slots.iter().find(|slot| slot.parameter.name == "embedding.token.weight");
-        let range = tied.map(|slot| slot.range.clone()).expect("both ends of a pipeline hold the tied table");
+        let range = self
+            .store
+            .token_table()
+            .map(|slot| slot.range.clone())
+            .expect("both ends of a pipeline hold the tied table");
         totals::sum_view(self.comm, Group::Embedding, self.store.grads.view_mut(range))
     }
 }

@@ -9,7 +9,7 @@ use crate::source::Source;
 use crate::{Job, TrainError, diagnostics, memory, totals};
 use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
 use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
-use henge_schedule::{Kind, Program, Shape};
+use henge_schedule::{Program, Shape};
 use henge_spec::{Home, Model, Precision, ScheduleKind};
 use henge_tensor::{Backend, Buffer, ViewMut};
 use serde::Serialize;
@@ -144,8 +144,8 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// Tells what this rank holds by kind, beside the formulas, and writes `memory.json`.
     fn report_memory(&self) -> Result<(), TrainError> {
-        let in_flight = self.programs.values().filter_map(|program| henge_schedule::check(program).ok());
-        let in_flight = in_flight.map(|report| report.peak_in_flight[self.place.pipeline]).max().unwrap_or(1);
+        let shapes = self.programs.values().map(|program| program.shape);
+        let in_flight = shapes.map(|shape| shape.peak_in_flight(self.place.pipeline)).max().unwrap_or(1);
         let forecast =
             memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[self.places.len() - 1]);
         let report = memory::report(&self.backend.held(), &forecast);
@@ -250,10 +250,8 @@ impl<'a, B: Backend> Rank<'a, B> {
         let layout = &self.job.run.layout;
         let kind = match layout.schedule {
             // One chunk a rank is plain 1F1B by another name.
-            ScheduleKind::Interleaved if layout.chunks == 1 => Kind::OneForwardOneBackward,
-            ScheduleKind::Interleaved => Kind::Interleaved,
-            ScheduleKind::OneForwardOneBackward => Kind::OneForwardOneBackward,
-            ScheduleKind::GPipe => Kind::GPipe,
+            ScheduleKind::Interleaved if layout.chunks == 1 => ScheduleKind::OneForwardOneBackward,
+            kind => kind,
         };
         let shape = Shape { kind, pipeline: layout.pipeline, chunks: layout.chunks, microbatches };
         let program = Program::generate(shape)?;

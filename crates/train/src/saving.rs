@@ -5,14 +5,11 @@ use crate::rank::Rank;
 use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, RunState, ShardRecord, ShardWriter, Slot};
 use henge_comm::{Group, Reduce};
 use henge_files::Checksum;
-use henge_model::Slot as Held;
+use henge_model::{Slot as Held, TOKEN_TABLE};
 use henge_spec::{Parameter, Split};
-use henge_tensor::{Backend, Buffer, Real, ViewMut};
+use henge_tensor::{Backend, Buffer, ViewMut};
 use std::path::PathBuf;
 use std::sync::PoisonError;
-
-/// The table that embedding and head share.
-const TIED: &str = "embedding.token.weight";
 
 /// What a resumed run goes on from, for a person to check.
 #[derive(Clone, Debug)]
@@ -65,16 +62,16 @@ impl<B: Backend> Rank<'_, B> {
         if !self.job.run.model.tie_embeddings {
             return Ok(());
         }
-        let tied = self.store.slots.iter().find(|slot| slot.parameter.name == TIED);
         let mut seen = Checksum::new();
-        for (slot, kind) in tied.iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
-            host(self.buffer(kind), slot).iter().for_each(|value| seen.update(&value.to_le_bytes()));
+        for (slot, kind) in self.store.token_table().iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
+            let values = self.buffer(kind).read_f32(slot.range.start, slot.range.len());
+            values.iter().for_each(|value| seen.update(&value.to_le_bytes()));
         }
         // 32 bits are exact in a double; the largest of x and of -x are x and -x only of equals.
         let mine = (seen.value() & u128::from(u32::MAX)) as f64;
         let mut ends = [mine, -mine];
         self.comm.all_reduce(Group::Embedding, ViewMut::of(&mut ends), Reduce::Max)?;
-        assert_eq!(ends, [mine, -mine], "the copies of {TIED} have drifted apart on rank {}", self.comm.rank());
+        assert_eq!(ends, [mine, -mine], "the copies of {TOKEN_TABLE} have drifted apart on rank {}", self.comm.rank());
         Ok(())
     }
 
@@ -95,7 +92,7 @@ impl<B: Backend> Rank<'_, B> {
         let mut writer = ShardWriter::create(folder, self.comm.rank(), slots.collect())?;
         for kind in Kind::ALL {
             for slot in &mine {
-                let values = host(self.buffer(kind), slot);
+                let values = self.buffer(kind).read_f32(slot.range.start, slot.range.len());
                 writer.add(kind, &slot.parameter, Block::from(slot.block), &values)?;
             }
         }
@@ -148,7 +145,7 @@ impl<B: Backend> Rank<'_, B> {
             for (kind, moment) in moments {
                 let mut values = vec![0.0; slot.range.len()];
                 read(kind)(&slot.parameter, slot.block, &mut values)?;
-                moment.write(slot.range.start, &reals::<B>(&values));
+                moment.write_f32(slot.range.start, &values);
             }
         }
         let state = &checkpoint.manifest().run;
@@ -177,14 +174,4 @@ impl<B: Backend> Rank<'_, B> {
 
 fn announced(kind: Kind, slot: &Held) -> Slot {
     Slot::new(kind, &slot.parameter, Block::from(slot.block))
-}
-
-fn host<R: Real>(buffer: &impl Buffer<R>, slot: &Held) -> Vec<f32> {
-    let mut values = vec![R::of(0.0); slot.range.len()];
-    buffer.read(slot.range.start, &mut values);
-    values.into_iter().map(|value| value.wide() as f32).collect()
-}
-
-fn reals<B: Backend>(values: &[f32]) -> Vec<B::Real> {
-    values.iter().map(|&value| B::Real::of(f64::from(value))).collect()
 }

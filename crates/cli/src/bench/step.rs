@@ -47,7 +47,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     positive("--steps", args.steps)?;
     let run = resolve(&args)?;
-    let threads = (args.shape.threads / run.layout.ranks()).max(1);
+    let threads = crate::cores::threads_per_rank(args.shape.threads, run.layout.ranks());
     let busy = threads * run.layout.ranks();
     let mut peers = Vec::from_iter(args.peer.measure(&args.shape, args.batch)?);
     let mut peaks = sample_peak(busy);

@@ -1,5 +1,6 @@
 //! `henge data prepare`: from text to a corpus.
 
+use crate::cores::cores;
 use crate::failure::{Failure, print, print_json};
 use henge_data::prepare::{Format, InputKind, PrepareOptions, Progress, RECORD_EVERY, Summary, find_inputs, prepare};
 use henge_data::tokenizer::Tokenizer;
@@ -52,13 +53,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let tokenizer = Tokenizer::load(&args.tokenizer)?;
     let end_of_document = args.append_eod.as_deref().map(|id| end_of_document(id, &tokenizer)).transpose()?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = PrepareOptions {
         inputs: find_inputs(&args.input, format)?,
         keys: args.json_key,
         output: args.output,
         end_of_document,
-        workers: args.workers.unwrap_or(cores).max(1),
+        workers: args.workers.unwrap_or_else(cores).max(1),
         record_every: RECORD_EVERY,
     };
     if let Some(folder) = options.output.parent() {

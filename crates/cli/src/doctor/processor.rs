@@ -44,7 +44,7 @@ impl Processor {
         Self {
             name,
             architecture: std::env::consts::ARCH,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: crate::cores::cores(),
             vectors: has(&VECTORS),
             tiles: has(&TILES),
         }

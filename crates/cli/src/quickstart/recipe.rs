@@ -18,7 +18,7 @@ impl Recipe {
     /// Tensor ranks first, one a core, as many as the heads allow; then replicas, as many as
     /// the batch allows; both powers of two. Cores that are left become threads of ranks.
     pub fn for_machine(vocabulary: usize, steps: u64) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::cores::cores();
         Self::for_cores(cores, vocabulary, steps)
     }
 

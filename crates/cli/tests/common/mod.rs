@@ -6,6 +6,24 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// t, p, d, v, schedule, microbatch.
+pub type Case = (usize, usize, usize, usize, &'static str, usize);
+
+/// Every kind of layout, microbatches of one sequence and of more.
+pub const LAYOUTS: &[Case] = &[
+    (1, 1, 1, 1, "1f1b", 8),
+    (1, 1, 1, 1, "1f1b", 1),
+    (2, 1, 1, 1, "1f1b", 2),
+    (4, 1, 1, 1, "1f1b", 4),
+    (1, 2, 1, 1, "1f1b", 2),
+    (1, 4, 1, 1, "1f1b", 1),
+    (1, 2, 1, 2, "interleaved", 1),
+    (2, 2, 1, 2, "interleaved", 2),
+    (1, 1, 2, 1, "1f1b", 1),
+    (2, 2, 2, 1, "1f1b", 2),
+    (1, 4, 1, 1, "gpipe", 2),
+];
+
 /// A fresh folder in which the binary runs; gone at the end.
 pub struct Place {
     folder: tempfile::TempDir,
