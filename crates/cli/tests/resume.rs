@@ -127,6 +127,37 @@ fn each_step_has_one_line_and_old_checkpoints_go() {
     assert_eq!(kept, 2);
 }
 
+/// Two increments over 20 samples: 4 sequences below 10, 8 below 20, then 12.
+#[test]
+fn a_batch_that_grows_goes_on_growing_after_a_resume() {
+    let place = Place::new();
+    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
+    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.write(
+        "run.toml",
+        r#"
+model = { layers = 2, hidden = 32, heads = 4, seq_len = 16, vocab_size = 50257 }
+data = { train = ["corpus"] }
+layout = { data = 2, pipeline = 2 }
+[train]
+steps = 6
+global_batch = 12
+micro_batch = 2
+ramp_up = { start = 4, increment = 4, samples = 20 }
+optimizer = { lr = 1e-3, decay_steps = 6 }
+"#,
+    );
+    place.succeed(&["train", "run.toml", "--set", "run.dir=whole"]);
+    place.succeed(&["train", "run.toml", "--set", "run.dir=parts", "--set", "train.steps=3"]);
+    place.succeed(&["train", "run.toml", "--set", "run.dir=parts"]);
+    assert_eq!(numbers(&place, "parts"), numbers(&place, "whole"));
+    let counts = |key: &str| -> Vec<u64> {
+        place.steps("whole").iter().map(|step| step[key].as_u64().expect("a count")).collect()
+    };
+    assert_eq!(counts("samples"), [4, 8, 12, 20, 32, 44]);
+    assert_eq!(counts("tokens"), [64, 128, 192, 320, 512, 704]);
+}
+
 #[test]
 fn another_layout_goes_on_from_the_same_checkpoint() {
     let place = Place::new();
