@@ -41,9 +41,10 @@ pub fn model_of(facts: &BTreeMap<String, Value>, file: &Path) -> Result<Model, C
         norm_eps: facts.number("norm_eps")?,
         rope: match facts.get("rope.theta") {
             None => None,
-            Some(_) => Some(Rope { theta: facts.number("rope.theta")? }),
+            Some(_) => Some(Rope::plain(facts.number("rope.theta")?)),
         },
         token_types: 0,
+        qkv_bias: false,
     })
 }
 

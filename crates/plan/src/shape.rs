@@ -47,7 +47,7 @@ fn as_llama(model: Model) -> Model {
         ffn_hidden: (8 * model.hidden / 3).next_multiple_of(256),
         dropout: DropoutRates::all(0.0),
         activation: Activation::SwiGlu,
-        rope: Some(Rope { theta: 10_000.0 }),
+        rope: Some(Rope::plain(10_000.0)),
         tie_embeddings: false,
         ..model
     }

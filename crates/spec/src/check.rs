@@ -1,6 +1,6 @@
 //! The rules of a run: every impossible combination, before any work starts.
 
-use crate::{Activation, Arch, NormPlacement, Recompute, Run, ScheduleKind, Settings, SpecError};
+use crate::{Activation, Arch, NormPlacement, Recompute, RopeScaling, Run, ScheduleKind, Settings, SpecError, keys};
 
 type Outcome = Result<(), SpecError>;
 
@@ -87,6 +87,12 @@ impl Rules<'_> {
         if given_batches || !run.data.valid.is_empty() {
             self.is_default("data.split", "this run cuts no corpus into parts")?;
         }
+        let facts = run.model.facts();
+        for key in keys::KEYS.iter().filter(|key| key.name.starts_with("model.rope.")) {
+            let used = facts.contains_key(key.name) || key.name == "model.rope.scaling";
+            let unused = !used && self.settings.source(key.name) != crate::Source::Default;
+            self.require(!unused, key.name, "this model.rope.scaling has no such number", "remove the key")?;
+        }
         if run.train.precision != crate::Precision::F16 {
             for key in ["initial", "growth_interval", "hysteresis", "min"] {
                 self.is_default(&format!("train.loss_scale.{key}"), "only f16 scales its loss")?;
@@ -102,30 +108,61 @@ impl Rules<'_> {
     /// What a key asks for and this kind of model does not do.
     fn family(&self) -> Outcome {
         let m = &self.run.model;
-        self.require(
-            m.arch == Arch::Gpt,
-            "model.arch",
-            "training of this architecture is not built yet",
-            "use \"gpt\"",
-        )?;
-        self.require(m.kv_heads == m.heads, "model.kv_heads", "gpt has no grouped queries", "remove the key")?;
-        self.require(
-            m.heads * m.head_dim == m.hidden,
-            "model.head_dim",
-            "gpt has heads * head_dim = hidden",
-            "remove the key",
-        )?;
-        self.require(m.norm == NormPlacement::Pre, "model.norm", "gpt norms stand before the layer", "use \"pre\"")?;
-        let gelu = matches!(m.activation, Activation::GeluTanh | Activation::Gelu);
-        self.require(gelu, "model.activation", "gpt has one MLP input", "use \"gelu_tanh\" or \"gelu\"")?;
-        self.require(m.rope.is_none(), "model.rope.theta", "gpt has learned positions", "remove the key")?;
-        self.require(m.token_types == 0, "model.token_types", "gpt has no token types", "remove the key")
+        let built = m.arch != Arch::Bert;
+        self.require(built, "model.arch", "training of encoders is not built yet", "use \"gpt\" or \"llama\"")?;
+        let gated = m.activation == Activation::SwiGlu;
+        let arch = m.arch;
+        let learned = |key, off| self.require(off, key, format!("{arch} has learned positions"), "remove the key");
+        if arch != Arch::Llama {
+            self.require(
+                m.kv_heads == m.heads,
+                "model.kv_heads",
+                format!("{arch} has no grouped queries"),
+                "remove the key",
+            )?;
+            let whole = m.heads * m.head_dim == m.hidden;
+            self.require(whole, "model.head_dim", format!("{arch} has heads * head_dim = hidden"), "remove the key")?;
+            let fix = "use \"gelu_tanh\" or \"gelu\"";
+            self.require(!gated, "model.activation", format!("{arch} has one MLP input"), fix)?;
+            learned("model.rope.theta", m.rope.is_none())?;
+            self.require(!m.qkv_bias, "model.qkv_bias", format!("{arch} always has biases"), "remove the key")?;
+        }
+        if arch == Arch::Llama {
+            self.require(gated, "model.activation", "llama has a gated MLP", "use \"swiglu\"")?;
+            let even = m.head_dim.is_multiple_of(2);
+            self.require(even, "model.head_dim", "rotary positions turn pairs of channels", "use an even width")?;
+            self.rope_ramp()?;
+        }
+        if arch != Arch::Bert {
+            let pre = m.norm == NormPlacement::Pre;
+            self.require(pre, "model.norm", format!("{arch} norms stand before the layer"), "use \"pre\"")?;
+            let none = m.token_types == 0;
+            self.require(none, "model.token_types", format!("{arch} has no token types"), "remove the key")?;
+        }
+        Ok(())
+    }
+
+    /// A ramp between stretched and kept wavelengths has a width.
+    fn rope_ramp(&self) -> Outcome {
+        let scaling = self.run.model.rope.map(|rope| rope.scaling);
+        match scaling {
+            Some(RopeScaling::Llama3 { low, high, .. }) => {
+                let key = "model.rope.high_freq_factor";
+                self.require(high > low, key, format!("is not above low_freq_factor = {low}"), "raise it, as in 4.0")
+            }
+            Some(RopeScaling::Yarn { fast, slow, .. }) => {
+                let key = "model.rope.beta_fast";
+                self.require(fast > slow, key, format!("is not above beta_slow = {slow}"), "raise it, as in 32.0")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn tensor(&self) -> Outcome {
         let (m, t) = (&self.run.model, self.run.layout.tensor);
         let fix = "choose a tensor size that divides heads and ffn_hidden";
-        for (what, size) in [("model.heads", m.heads), ("model.ffn_hidden", m.ffn_hidden)] {
+        let sizes = [("model.heads", m.heads), ("model.kv_heads", m.kv_heads), ("model.ffn_hidden", m.ffn_hidden)];
+        for (what, size) in sizes {
             let problem = format!("{what} = {size} is not divisible by it");
             self.require(size.is_multiple_of(t), "layout.tensor", problem, fix)?;
         }

@@ -1,8 +1,6 @@
 //! Element types.
 
 use crate::model::named;
-use std::fmt;
-use std::str::FromStr;
 
 /// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

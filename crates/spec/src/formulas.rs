@@ -106,6 +106,7 @@ pub fn layer_matrix_parameters(model: &Model) -> f64 {
 pub fn layer_parameters(model: &Model) -> f64 {
     let h = model.hidden as f64;
     let small = match model.arch {
+        Arch::Llama if model.qkv_bias => 2.0 * h + attention_width(model) + 2.0 * kv_width(model),
         Arch::Llama => 2.0 * h,
         Arch::Gpt | Arch::Bert => {
             let biases = attention_width(model) + 2.0 * kv_width(model) + h + model.ffn_hidden as f64 + h;

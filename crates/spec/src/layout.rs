@@ -1,8 +1,6 @@
 //! How a run is split over ranks.
 
 use crate::model::named;
-use std::fmt;
-use std::str::FromStr;
 
 /// Order of forwards and backwards on a pipeline (2104.04473, section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -40,6 +40,7 @@ mod model;
 mod parameters;
 mod presets;
 mod read;
+mod rope;
 mod run;
 mod settings;
 
@@ -47,8 +48,9 @@ pub use dtype::DType;
 pub use error::SpecError;
 pub use forecast::MemoryForecast;
 pub use layout::{Layout, Recompute, ScheduleKind};
-pub use model::{Activation, Arch, DropoutRates, Model, NormPlacement, Rope};
+pub use model::{Activation, Arch, DropoutRates, Model, NormPlacement};
 pub use parameters::{HfSource, Home, Init, Parameter, Split, parameters};
 pub use presets::{preset, preset_names};
+pub use rope::{Rope, RopeScaling};
 pub use run::{Batching, Data, Decay, LossScale, Optimizer, Precision, RampUp, Run, Training};
 pub use settings::{Settings, Source};

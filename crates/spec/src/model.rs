@@ -1,7 +1,6 @@
 //! The shape of a transformer language model.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::rope::Rope;
 
 /// The family of the model: which layers, which norm, which positions, which head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,13 +31,6 @@ pub enum Activation {
     Gelu,
     /// `silu(gate) * up`, two input matrices.
     SwiGlu,
-}
-
-/// Rotary position embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
-    /// Base of the geometric series of wavelengths.
-    pub theta: f64,
 }
 
 /// Dropout rates, each in `[0, 1)`.
@@ -96,6 +88,8 @@ pub struct Model {
     pub rope: Option<Rope>,
     /// Number of token types (BERT); 0 without.
     pub token_types: usize,
+    /// Whether queries, keys and values have biases in a model that has no others (Qwen2).
+    pub qkv_bias: bool,
 }
 
 impl Model {
@@ -120,6 +114,7 @@ impl Model {
             norm_eps: 1e-5,
             rope: None,
             token_types: 0,
+            qkv_bias: false,
         }
     }
 
@@ -141,7 +136,7 @@ impl Model {
 
 macro_rules! named {
     ($type:ident, $what:literal, $($text:literal => $variant:ident),+) => {
-        impl FromStr for $type {
+        impl std::str::FromStr for $type {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
                 match text {
@@ -152,8 +147,8 @@ macro_rules! named {
                 }
             }
         }
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(match self { $(Self::$variant => $text,)+ })
             }
         }

@@ -1,6 +1,6 @@
 //! The logical tensors of a model: unpadded, unfused, the same for every layout.
 
-use crate::{Arch, Model};
+use crate::{Arch, Model, NormPlacement};
 
 /// How tensor parallelism splits a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,17 +100,14 @@ impl Parameter {
     }
 }
 
-/// Every logical tensor of a decoder, in the order of the forward pass. A tied head has
-/// no tensor of its own.
-///
-/// # Panics
-/// For encoders, which [`crate::Run::resolve`] refuses.
+/// Every logical tensor of a model, in the order of the forward pass. A tied head has
+/// no table of its own.
 pub fn parameters(model: &Model) -> Vec<Parameter> {
     let list = List { model, list: Vec::new() };
     match model.arch {
         Arch::Gpt => list.gpt(),
         Arch::Llama => list.llama(),
-        Arch::Bert => panic!("encoders have no list of parameters yet"),
+        Arch::Bert => list.bert(),
     }
 }
 
@@ -188,15 +185,103 @@ impl List<'_> {
         let mut add = |part: &str, source: &str, linear: Linear| {
             self.weight(&format!("layer.{layer}.{part}"), home, &format!("{hf}.{source}.weight"), linear, false);
         };
-        add("attention.q", "self_attn.q_proj", rows(width, m.hidden));
-        add("attention.k", "self_attn.k_proj", rows(kv_width, m.hidden));
-        add("attention.v", "self_attn.v_proj", rows(kv_width, m.hidden));
+        let fused = [("q", width), ("k", kv_width), ("v", kv_width)];
+        for (part, out) in fused {
+            add(&format!("attention.{part}"), &format!("self_attn.{part}_proj"), rows(out, m.hidden));
+        }
+        if m.qkv_bias {
+            for (part, out) in fused {
+                let (name, hf) =
+                    (format!("layer.{layer}.attention.{part}.bias"), format!("{hf}.self_attn.{part}_proj"));
+                self.bias(&name, home, &format!("{hf}.bias"), rows(out, m.hidden));
+            }
+        }
+        let mut add = |part: &str, source: &str, linear: Linear| {
+            self.weight(&format!("layer.{layer}.{part}"), home, &format!("{hf}.{source}.weight"), linear, false);
+        };
         add("attention.output", "self_attn.o_proj", columns(m.hidden, width));
         add("mlp.gate", "mlp.gate_proj", rows(m.ffn_hidden, m.hidden));
         add("mlp.up", "mlp.up_proj", rows(m.ffn_hidden, m.hidden));
         add("mlp.down", "mlp.down_proj", columns(m.hidden, m.ffn_hidden));
         self.gain(&format!("layer.{layer}.norm1.gain"), home, &format!("{hf}.input_layernorm.weight"));
         self.gain(&format!("layer.{layer}.norm2.gain"), home, &format!("{hf}.post_attention_layernorm.weight"));
+    }
+
+    /// Names of `BertForPreTraining`, or of `MegatronBertForPreTraining` with pre-layer-norm.
+    fn bert(mut self) -> Vec<Parameter> {
+        let (m, embeddings) = (self.model, "bert.embeddings");
+        let mut table = |part: &str, rows, split, hf: &str| {
+            let name = format!("embedding.{part}");
+            self.table(&name, rows, split, Home::Embedding, &format!("{embeddings}.{hf}.weight"));
+        };
+        table("token", m.vocab_size, Split::Vocabulary, "word_embeddings");
+        table("position", m.seq_len, Split::Whole, "position_embeddings");
+        if m.token_types > 0 {
+            table("type", m.token_types, Split::Whole, "token_type_embeddings");
+        }
+        if m.norm == NormPlacement::Post {
+            self.norm("embedding.norm", Home::Embedding, &format!("{embeddings}.LayerNorm"));
+        }
+        for layer in 0..m.layers {
+            self.bert_layer(layer);
+        }
+        if m.norm == NormPlacement::Pre {
+            self.norm("final_norm", Home::Head, "bert.encoder.ln");
+        }
+        self.bert_head();
+        self.list
+    }
+
+    fn bert_layer(&mut self, layer: usize) {
+        let m = self.model;
+        let (home, hf) = (Home::Layer(layer), format!("bert.encoder.layer.{layer}"));
+        let name = |part: &str| format!("layer.{layer}.{part}");
+        let (norm1, norm2) = match m.norm {
+            NormPlacement::Pre => ("attention.ln", "ln"),
+            NormPlacement::Post => ("attention.output.LayerNorm", "output.LayerNorm"),
+        };
+        let width = m.heads * m.head_dim;
+        let linear = |out, input, split| Linear { out, input, split, residual: split == Split::Columns, fused: None };
+        let qkv = linear(width, m.hidden, Split::Rows);
+        let parts = [("q", "query"), ("k", "key"), ("v", "value")];
+        for (part, source) in parts {
+            let source = format!("{hf}.attention.self.{source}.weight");
+            self.weight(&name(&format!("attention.{part}")), home, &source, qkv, false);
+        }
+        for (part, source) in parts {
+            let source = format!("{hf}.attention.self.{source}.bias");
+            self.bias(&name(&format!("attention.{part}.bias")), home, &source, qkv);
+        }
+        let mut dense = |part: &str, source: &str, linear: Linear| {
+            self.dense(&name(part), home, &format!("{hf}.{source}"), linear);
+        };
+        dense("attention.output", "attention.output.dense", linear(m.hidden, width, Split::Columns));
+        dense("mlp.up", "intermediate.dense", linear(m.ffn_hidden, m.hidden, Split::Rows));
+        dense("mlp.down", "output.dense", linear(m.hidden, m.ffn_hidden, Split::Columns));
+        self.norm(&name("norm1"), home, &format!("{hf}.{norm1}"));
+        self.norm(&name("norm2"), home, &format!("{hf}.{norm2}"));
+    }
+
+    /// Masked-token head (dense, norm, table, bias of the vocabulary) and sentence-order
+    /// head (pooler, two classes).
+    fn bert_head(&mut self) {
+        let (m, home) = (self.model, Home::Head);
+        let whole = |out| Linear { out, input: m.hidden, split: Split::Whole, residual: false, fused: None };
+        self.dense("head.dense", home, "cls.predictions.transform.dense", whole(m.hidden));
+        self.norm("head.norm", home, "cls.predictions.transform.LayerNorm");
+        if !m.tie_embeddings {
+            self.table("head", m.vocab_size, Split::Vocabulary, home, "cls.predictions.decoder.weight");
+        }
+        let hf = HfSource { name: "cls.predictions.bias".to_string(), transposed: false, fused: None };
+        self.vector("head.bias", m.vocab_size, Split::Vocabulary, Init::Zeros, home, hf);
+        self.dense("pooler", home, "bert.pooler.dense", whole(m.hidden));
+        self.dense("order", home, "cls.seq_relationship", whole(2));
+    }
+
+    /// Weight and bias.
+    fn dense(&mut self, name: &str, home: Home, hf: &str, linear: Linear) {
+        self.weight(name, home, &format!("{hf}.weight"), linear, false);
+        self.bias(&format!("{name}.bias"), home, &format!("{hf}.bias"), linear);
     }
 
     fn table(&mut self, name: &str, rows: usize, split: Split, home: Home, hf: &str) {
@@ -255,4 +340,36 @@ struct Linear {
     split: Split,
     residual: bool,
     fused: Option<(usize, usize)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{formulas, preset};
+
+    fn small(name: &str) -> Model {
+        let shape = preset(name).expect(name);
+        Model { layers: 3, hidden: 64, heads: 4, kv_heads: shape.kv_heads.min(4), head_dim: 16, ..shape }
+    }
+
+    #[test]
+    fn every_list_has_as_many_elements_as_the_closed_form() {
+        let (gpt, bert, llama) = (small("gpt2-124m"), small("bert-336m"), small("llama3-8b"));
+        let untied = Model { tie_embeddings: false, ..bert.clone() };
+        let post = Model { norm: NormPlacement::Post, ..bert.clone() };
+        let biased = Model { qkv_bias: true, kv_heads: 2, ..llama.clone() };
+        for model in [gpt, bert, untied, post, llama, biased] {
+            let listed: usize = parameters(&model).iter().map(Parameter::len).sum();
+            assert_eq!(listed as f64, formulas::parameters(&model), "{model:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique_in_each_list() {
+        for name in ["gpt2-124m", "bert-336m", "llama3-8b"] {
+            let list = parameters(&small(name));
+            let names: std::collections::BTreeSet<_> = list.iter().map(|p| &p.name).collect();
+            assert_eq!(names.len(), list.len(), "{name}");
+        }
+    }
 }

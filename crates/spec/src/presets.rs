@@ -146,8 +146,9 @@ fn llama_preset(name: &str) -> Option<Model> {
         norm: NormPlacement::Pre,
         activation: Activation::SwiGlu,
         norm_eps: 1e-5,
-        rope: Some(Rope { theta: shape.theta }),
+        rope: Some(Rope::plain(shape.theta)),
         token_types: 0,
+        qkv_bias: false,
     })
 }
 

@@ -1,10 +1,11 @@
 //! From settings to typed values: one typed getter per kind, one function per section.
 
+use crate::rope::RopeScalingKind;
 use crate::run::{Batching, Data, Decay, LossScale, Optimizer, Precision, RampUp, Training};
 use crate::settings::Entry;
 use crate::{
-    Activation, Arch, DropoutRates, Layout, Model, NormPlacement, Recompute, Rope, ScheduleKind, Settings, SpecError,
-    preset, preset_names,
+    Activation, Arch, DropoutRates, Layout, Model, NormPlacement, Recompute, Rope, RopeScaling, ScheduleKind, Settings,
+    SpecError, preset, preset_names,
 };
 use std::str::FromStr;
 use toml::Value;
@@ -17,7 +18,12 @@ impl Reader<'_> {
     pub fn model(&self) -> Result<Model, SpecError> {
         let arch: Arch = self.choice("model.arch")?;
         let (hidden, heads) = (self.positive("model.hidden")?, self.positive("model.heads")?);
-        let dropout = self.rate("model.dropout")?;
+        let dropout = match arch {
+            _ if self.given("model.dropout") => self.rate("model.dropout")?,
+            Arch::Llama => 0.0,
+            Arch::Gpt | Arch::Bert => 0.1,
+        };
+        let flag = |key, default| if self.given(key) { self.flag(key) } else { Ok(default) };
         let site = |key| if self.given(key) { self.rate(key) } else { Ok(dropout) };
         let or = |key: &str, default: usize| if self.given(key) { self.positive(key) } else { Ok(default) };
         let activation = match arch {
@@ -41,19 +47,55 @@ impl Reader<'_> {
                 hidden: site("model.hidden_dropout")?,
             },
             init_std: self.number_in("model.init_std", 0.0, f64::MAX)?,
-            tie_embeddings: self.flag("model.tie_embeddings")?,
+            tie_embeddings: flag("model.tie_embeddings", arch != Arch::Llama)?,
             norm: self.choice::<NormPlacement>("model.norm")?,
             activation,
             norm_eps: self.number_in("model.norm_eps", 0.0, 1.0)?,
             rope: self.rope(arch)?,
-            token_types: if self.given("model.token_types") { self.size("model.token_types")? } else { 0 },
+            token_types: match arch {
+                _ if self.given("model.token_types") => self.size("model.token_types")?,
+                Arch::Bert => 2,
+                Arch::Gpt | Arch::Llama => 0,
+            },
+            qkv_bias: flag("model.qkv_bias", false)?,
         })
     }
 
     fn rope(&self, arch: Arch) -> Result<Option<Rope>, SpecError> {
-        let theta =
-            if self.given("model.rope.theta") { self.number_in("model.rope.theta", 1.0, f64::MAX)? } else { 1e4 };
-        Ok((arch == Arch::Llama || self.given("model.rope.theta")).then_some(Rope { theta }))
+        let given = ["theta", "scaling"].iter().any(|key| self.given(&format!("model.rope.{key}")));
+        if arch != Arch::Llama && !given {
+            return Ok(None);
+        }
+        Ok(Some(Rope { theta: self.rope_number("theta", 1e4)?, scaling: self.rope_scaling()? }))
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling, SpecError> {
+        if !self.given("model.rope.scaling") {
+            return Ok(RopeScaling::None);
+        }
+        let factor = || self.number_in("model.rope.factor", 1.0, 1e6);
+        let original = || self.positive("model.rope.original_len");
+        Ok(match self.choice::<RopeScalingKind>("model.rope.scaling")? {
+            RopeScalingKind::None => RopeScaling::None,
+            RopeScalingKind::Linear => RopeScaling::Linear { factor: factor()? },
+            RopeScalingKind::Llama3 => RopeScaling::Llama3 {
+                factor: factor()?,
+                low: self.rope_number("low_freq_factor", 1.0)?,
+                high: self.rope_number("high_freq_factor", 4.0)?,
+                original: original()?,
+            },
+            RopeScalingKind::Yarn => RopeScaling::Yarn {
+                factor: factor()?,
+                fast: self.rope_number("beta_fast", 32.0)?,
+                slow: self.rope_number("beta_slow", 1.0)?,
+                original: original()?,
+            },
+        })
+    }
+
+    fn rope_number(&self, key: &str, default: f64) -> Result<f64, SpecError> {
+        let key = format!("model.rope.{key}");
+        if self.given(&key) { self.number_in(&key, 1.0, 1e12) } else { Ok(default) }
     }
 
     pub fn layout(&self) -> Result<Layout, SpecError> {
@@ -329,7 +371,15 @@ impl Model {
             ("activation", Value::String(self.activation.to_string())),
             ("norm_eps", Value::Float(self.norm_eps)),
         ];
-        facts.extend(self.rope.map(|rope| ("rope.theta", Value::Float(rope.theta))));
-        facts.into_iter().map(|(key, value)| (format!("model.{key}"), value)).collect()
+        if self.token_types > 0 {
+            facts.push(("token_types", size(self.token_types)));
+        }
+        if self.qkv_bias {
+            facts.push(("qkv_bias", Value::Boolean(true)));
+        }
+        let mut facts: std::collections::BTreeMap<_, _> =
+            facts.into_iter().map(|(key, value)| (format!("model.{key}"), value)).collect();
+        facts.extend(self.rope.iter().flat_map(Rope::facts));
+        facts
     }
 }

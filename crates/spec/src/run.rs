@@ -4,8 +4,6 @@ use crate::model::named;
 use crate::read::Reader;
 use crate::{Arch, Layout, Model, Settings, SpecError, check};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use toml::Value;
 
 /// Precision of products and activations; weights, gradients and moments stay float32.
@@ -254,6 +252,8 @@ impl Run {
             ("model.head_dim", size(m.head_dim)),
             ("model.kv_heads", size(m.kv_heads)),
             ("model.ffn_hidden", size(m.ffn_hidden)),
+            ("model.dropout", rate(m.dropout.hidden)),
+            ("model.tie_embeddings", Value::Boolean(m.tie_embeddings)),
             ("model.embedding_dropout", rate(m.dropout.embedding)),
             ("model.attention_dropout", rate(m.dropout.attention)),
             ("model.hidden_dropout", rate(m.dropout.hidden)),
@@ -262,6 +262,9 @@ impl Run {
         ]);
         if m.arch == Arch::Llama {
             values.insert("model.rope.theta", Value::Float(m.rope.map_or(10000.0, |rope| rope.theta)));
+        }
+        if m.arch == Arch::Bert {
+            values.insert("model.token_types", size(m.token_types));
         }
         values
     }
