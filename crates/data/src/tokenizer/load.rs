@@ -94,8 +94,10 @@ fn tiktoken<E: std::fmt::Display>(name: &str, loaded: Result<tiktoken_rs::CoreBP
 
 fn hugging_face(name: &str, path: &Path) -> Result<Tokenizer, String> {
     let text = read(path)?;
-    let library: tokenizers::Tokenizer =
+    let mut library: tokenizers::Tokenizer =
         text.parse().map_err(|e| format!("{}: not a Hugging Face tokenizer: {e}", path.display()))?;
+    // Published sentence encoders cut and pad every text to a fixed length; here the whole text counts.
+    library.with_truncation(None).map_err(|e| format!("{}: {e}", path.display()))?.with_padding(None);
     let library = Box::new(library);
     let value: Value = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     let ids = library.get_vocab(true).into_values();

@@ -9,6 +9,7 @@ mod added;
 mod byte_level;
 mod load;
 mod merge;
+mod offsets;
 mod words;
 
 use crate::error::DataError;
