@@ -1,6 +1,8 @@
 //! The rules of a run: every impossible combination, before any work starts.
 
-use crate::{Activation, Arch, NormPlacement, Recompute, RopeScaling, Run, ScheduleKind, Settings, SpecError, keys};
+use crate::{
+    Activation, Arch, NormPlacement, Order, Recompute, RopeScaling, Run, ScheduleKind, Settings, SpecError, keys,
+};
 
 type Outcome = Result<(), SpecError>;
 
@@ -83,6 +85,11 @@ impl Rules<'_> {
         let given_batches = run.data.batches.is_some();
         if given_batches && run.data.valid.is_empty() {
             self.is_default("train.global_batch", "given batches have their own sizes")?;
+        }
+        if given_batches {
+            for key in ["data.stages", "data.order", "data.order_samples"] {
+                self.is_default(key, "given batches come in their own order")?;
+            }
         }
         if given_batches || !run.data.valid.is_empty() {
             self.is_default("data.split", "this run cuts no corpus into parts")?;
@@ -260,7 +267,42 @@ impl Rules<'_> {
         let both = !data.train.is_empty() && data.batches.is_some();
         self.require(!both, "data.batches", "replaces data.train", "remove one of the two")?;
         let eval = self.run.train.eval_every > 0 && data.batches.is_some() && data.valid.is_empty();
-        self.require(!eval, "train.eval_every", "given batches have no validation share", "set data.valid or 0")
+        self.require(!eval, "train.eval_every", "given batches have no validation share", "set data.valid or 0")?;
+        self.stages()?;
+        self.order()
+    }
+
+    fn stages(&self) -> Outcome {
+        let (stages, key) = (&self.run.data.stages, "data.stages");
+        let rising = stages.windows(2).all(|pair| pair[0].from < pair[1].from) && stages.iter().all(|s| s.from > 0);
+        self.require(rising, key, "does not begin later from stage to stage", "sort the stages, the first above 0")?;
+        let named = stages.iter().all(|stage| !stage.train.is_empty());
+        self.require(named, key, "has a stage without corpora", "name its corpora as data.train does")?;
+        let formula = stages.is_empty() || self.run.data.order == Order::Formula;
+        self.require(
+            formula,
+            key,
+            "has no meaning in Megatron's order, which knows one blend",
+            "use data.order = \"formula\"",
+        )
+    }
+
+    fn order(&self) -> Outcome {
+        let run = self.run;
+        if run.data.order == Order::Formula {
+            return self.is_default("data.order_samples", "only the megatron order is made for a number of samples");
+        }
+        let seed = u32::try_from(run.seed).is_ok();
+        self.require(
+            seed,
+            "run.seed",
+            "numpy's generator, which shuffles Megatron's order, takes 32 bits",
+            "use less",
+        )?;
+        let taken = run.train.batching.consumed(run.train.steps);
+        let enough = run.data.order_samples.is_none_or(|samples| samples >= taken);
+        let problem = format!("the steps of this run take {taken} samples");
+        self.require(enough, "data.order_samples", problem, "give the number that the run was begun for elsewhere")
     }
 }
 

@@ -30,6 +30,7 @@
 //! This crate must not know: files, clocks, tensors, threads.
 
 mod check;
+mod curriculum;
 mod dtype;
 mod error;
 mod forecast;
@@ -44,6 +45,7 @@ mod rope;
 mod run;
 mod settings;
 
+pub use curriculum::{BlendStage, Order};
 pub use dtype::DType;
 pub use error::SpecError;
 pub use forecast::MemoryForecast;

@@ -4,8 +4,8 @@ use crate::rope::RopeScalingKind;
 use crate::run::{Batching, Data, Decay, LossScale, Optimizer, Precision, RampUp, Training};
 use crate::settings::Entry;
 use crate::{
-    Activation, Arch, DropoutRates, Layout, Model, NormPlacement, Recompute, Rope, RopeScaling, ScheduleKind, Settings,
-    SpecError, preset, preset_names,
+    Activation, Arch, BlendStage, DropoutRates, Layout, Model, NormPlacement, Order, Recompute, Rope, RopeScaling,
+    ScheduleKind, Settings, SpecError, preset, preset_names,
 };
 use std::str::FromStr;
 use toml::Value;
@@ -178,6 +178,12 @@ impl Reader<'_> {
     pub fn data(&self) -> Result<Data, SpecError> {
         Ok(Data {
             train: self.corpora("data.train")?,
+            stages: self.stages()?,
+            order: self.choice::<Order>("data.order")?,
+            order_samples: match self.given("data.order_samples") {
+                true => Some(self.whole("data.order_samples")?),
+                false => None,
+            },
             valid: self.validation_sets()?,
             split: self.split()?,
             tokenizer: self.text("data.tokenizer")?,
@@ -187,18 +193,17 @@ impl Reader<'_> {
 
     fn corpora(&self, key: &str) -> Result<Vec<(String, f64)>, SpecError> {
         let wrong = || self.wrong(key, "a list of prefixes or of { prefix = \"...\", weight = 0.3 }");
-        let one = |value: &Value| match value {
-            Value::String(prefix) => Some((prefix.clone(), 1.0)),
-            Value::Table(table) if table.keys().all(|key| key == "prefix" || key == "weight") => {
-                let weight = table.get("weight").map_or(Some(1.0), number)?;
-                let prefix = table.get("prefix")?.as_str()?;
-                (weight > 0.0 && weight.is_finite()).then(|| (prefix.to_string(), weight))
-            }
-            _ => None,
-        };
-        let entry = self.entry(key)?;
+        blend(&self.entry(key)?.value).ok_or_else(wrong)
+    }
+
+    fn stages(&self) -> Result<Vec<BlendStage>, SpecError> {
+        let expected = "a list of { from = SAMPLE, train = [...] } or of { from_tokens = TOKENS, train = [...] }, \
+                        the tokens a multiple of model.seq_len";
+        let wrong = || self.wrong("data.stages", expected);
+        let seq_len = self.positive("model.seq_len")? as u64;
+        let entry = self.entry("data.stages")?;
         let list = entry.value.as_array().ok_or_else(wrong)?;
-        list.iter().map(one).collect::<Option<_>>().ok_or_else(wrong)
+        list.iter().map(|value| stage(value, seq_len)).collect::<Option<_>>().ok_or_else(wrong)
     }
 
     /// Prefixes alone: each set is scored for itself, so a weight would do nothing.
@@ -317,6 +322,30 @@ impl Reader<'_> {
 
 fn number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|n| n as f64)).filter(|n| n.is_finite())
+}
+
+/// Prefixes, each alone or with a weight.
+fn blend(value: &Value) -> Option<Vec<(String, f64)>> {
+    let one = |value: &Value| match value {
+        Value::String(prefix) => Some((prefix.clone(), 1.0)),
+        Value::Table(table) if table.keys().all(|key| key == "prefix" || key == "weight") => {
+            let weight = table.get("weight").map_or(Some(1.0), number)?;
+            let prefix = table.get("prefix")?.as_str()?;
+            (weight > 0.0 && weight.is_finite()).then(|| (prefix.to_string(), weight))
+        }
+        _ => None,
+    };
+    value.as_array()?.iter().map(one).collect()
+}
+
+fn stage(value: &Value, seq_len: u64) -> Option<BlendStage> {
+    let table = value.as_table().filter(|table| table.len() == 2)?;
+    let count = |key: &str| table.get(key).and_then(Value::as_integer).and_then(|n| u64::try_from(n).ok());
+    let from = match count("from_tokens") {
+        Some(tokens) => tokens.is_multiple_of(seq_len).then(|| tokens / seq_len)?,
+        None => count("from")?,
+    };
+    Some(BlendStage { from, train: blend(table.get("train")?)? })
 }
 
 fn missing_fix(key: &str) -> String {

@@ -2,7 +2,7 @@
 
 use crate::model::named;
 use crate::read::Reader;
-use crate::{Arch, Layout, Model, Settings, SpecError, check};
+use crate::{Arch, BlendStage, Layout, Model, Order, Settings, SpecError, check};
 use std::collections::BTreeMap;
 use toml::Value;
 
@@ -155,6 +155,12 @@ pub struct Training {
 pub struct Data {
     /// Corpus prefixes with their weights.
     pub train: Vec<(String, f64)>,
+    /// Blends that take the place of `train` from a sample on, in order.
+    pub stages: Vec<BlendStage>,
+    /// Order of the samples.
+    pub order: Order,
+    /// Samples for which Megatron's order is made; those of all steps without.
+    pub order_samples: Option<u64>,
     /// Validation corpora; empty: a share of `train` by `split`.
     pub valid: Vec<String>,
     /// Ratio of training, validation and test documents.

@@ -174,7 +174,11 @@ impl Settings {
                 }
                 (Some(inner), _) => self.take_table(text, &key, inner)?,
                 (None, Some(value)) => self.take_value(&key, plain(value), &source)?,
-                (None, None) => return Err(unknown(&key, &source)),
+                // `[[data.stages]]` is a list of tables.
+                (None, None) => match item.clone().into_value() {
+                    Ok(value) => self.take_value(&key, plain(&value), &source)?,
+                    Err(_) => return Err(unknown(&key, &source)),
+                },
             }
         }
         Ok(())

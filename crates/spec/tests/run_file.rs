@@ -154,6 +154,19 @@ fn every_impossible_combination_names_its_rule() {
         (&["data.train=[]", "data.batches=g.json"], "`train.global_batch = 16`: given batches have their own sizes"),
         (&["model.dropout=0.999999999999"], "a rate from 0 to below 1"),
         (&["train.optimizer.eps=0"], "must be above 0"),
+        (&["data.order=sorted"], "`sorted` is not an order"),
+        (&["data.order_samples=9"], "only the megatron order is made for a number of samples"),
+        (&["data.order=megatron", "run.seed=4294967296"], "takes 32 bits"),
+        (&["data.order=megatron", "data.order_samples=15999"], "the steps of this run take 16000 samples"),
+        (&["data.stages=[{ from = 8, train = [\"b\"] }]", "data.order=megatron"], "which knows one blend"),
+        (&["data.stages=[{ from = 0, train = [\"b\"] }]"], "the first above 0"),
+        (&["data.stages=[{ from = 8, train = [] }]"], "a stage without corpora"),
+        (&["data.stages=[{ from_tokens = 7, train = [\"b\"] }]"], "a multiple of model.seq_len"),
+        (&["data.stages=[{ from = 8, until = 9, train = [\"b\"] }]"], "must be a list of { from = SAMPLE"),
+        (
+            &["data.batches=g.json", "data.train=[]", "train.global_batch=64", "data.order=megatron"],
+            "in their own order",
+        ),
     ];
     for (overrides, words) in cases {
         let error = refusal(overrides);
@@ -185,6 +198,18 @@ fn the_later_of_two_ways_to_say_one_thing_counts() {
     let (none, two) = ("layout.recompute=none", "layout.recompute={ every = 2 }");
     assert_eq!(recompute(&[two, none]), henge_spec::Recompute::None);
     assert_eq!(recompute(&[none, two]), henge_spec::Recompute::Every(2));
+}
+
+#[test]
+fn stages_count_in_samples_or_tokens_and_come_in_both_forms_of_tables() {
+    let stages = "[[data.stages]]\nfrom_tokens = 4800\ntrain = [\"b\"]\n[[data.stages]]\nfrom = 200\n\
+                  train = [\"corpus\", { prefix = \"b\", weight = 0.25 }]\n";
+    let run = resolve(&format!("{GOOD}{stages}"), &[]).unwrap();
+    let [first, second] = &run.data.stages[..] else { panic!("{:?}", run.data.stages) };
+    assert_eq!((first.from, &first.train[..]), (100, &[("b".to_string(), 1.0)][..]));
+    assert_eq!((second.from, second.train[1].1), (200, 0.25));
+    let again = Run::resolve(Settings::parse(&run.render(), "config.toml").unwrap()).unwrap();
+    assert_eq!(again.data, run.data);
 }
 
 #[test]
