@@ -2,8 +2,6 @@
 
 use crate::Batching;
 use crate::model::named;
-use std::fmt;
-use std::str::FromStr;
 
 /// Which tokens sample `i` of a run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
