@@ -49,6 +49,9 @@ pub struct Constants {
     pub matrix_efficiency: f64,
     /// Elements of the inner dimension that filling and draining a tile costs.
     pub matrix_fill: f64,
+    /// Share of a last, partly filled wave of tiles that is lost. Below 1 because the busy
+    /// multiprocessors of such a wave get the power and the bandwidth of the idle ones.
+    pub wave_tail: f64,
     /// Share of the memory bandwidth that an element-wise kernel reaches.
     pub memory_efficiency: f64,
     /// Time a kernel takes at least, seconds.
@@ -61,6 +64,9 @@ pub struct Constants {
     pub link_latency: f64,
     /// Share of a card's bandwidth that is reached.
     pub card_efficiency: f64,
+    /// Share of a card's bandwidth that one message between stages reaches: a single pair of
+    /// peers does not fill a card as a ring of many channels does.
+    pub message_efficiency: f64,
     /// Latency of a step that crosses nodes, seconds.
     pub network_latency: f64,
     /// Time of an empty message between stages: host, launch and synchronisation, seconds.
@@ -224,12 +230,14 @@ struct RawConstants {
     fitted_on: String,
     matrix_efficiency: Number,
     matrix_fill: Number,
+    wave_tail: Number,
     memory_efficiency: Number,
     launch_microseconds: Number,
     thin_head: Number,
     link_efficiency: Number,
     link_latency_microseconds: Number,
     card_efficiency: Number,
+    message_efficiency: Number,
     network_latency_microseconds: Number,
     message_latency_microseconds: Number,
 }
@@ -337,12 +345,14 @@ impl Checker<'_> {
             fitted_on: raw.fitted_on,
             matrix_efficiency: within("constants.matrix_efficiency", raw.matrix_efficiency, SHARE)?,
             matrix_fill: within("constants.matrix_fill", raw.matrix_fill, elements)?,
+            wave_tail: within("constants.wave_tail", raw.wave_tail, ("a share of a wave", 0.0, 1.0))?,
             memory_efficiency: within("constants.memory_efficiency", raw.memory_efficiency, SHARE)?,
             launch: seconds("constants.launch_microseconds", raw.launch_microseconds)?,
             thin_head: within("constants.thin_head", raw.thin_head, elements)?,
             link_efficiency: within("constants.link_efficiency", raw.link_efficiency, SHARE)?,
             link_latency: seconds("constants.link_latency_microseconds", raw.link_latency_microseconds)?,
             card_efficiency: within("constants.card_efficiency", raw.card_efficiency, SHARE)?,
+            message_efficiency: within("constants.message_efficiency", raw.message_efficiency, SHARE)?,
             network_latency: seconds("constants.network_latency_microseconds", raw.network_latency_microseconds)?,
             message_latency: seconds("constants.message_latency_microseconds", raw.message_latency_microseconds)?,
         })

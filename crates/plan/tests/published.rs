@@ -1,5 +1,7 @@
 //! The planner against what the papers print: the targets that the documentation states.
 
+use henge_plan::Cluster;
+use henge_plan::cost::Network;
 use henge_plan::published::{Family, artifact_rows, figure, figure_numbers, summary, table, validate};
 
 fn family<'a>(families: &'a [Family], name: &str) -> &'a Family {
@@ -48,12 +50,22 @@ fn the_search_agrees_with_table_1_where_the_paper_does() {
     let rows = artifact_rows().unwrap();
     assert_eq!(rows.len(), 10);
     let near = rows.iter().filter(|row| row.ratio() <= 1.05).count();
-    // Three rows gain more from t = 4 or 2 with interleaving, as figure 13 also says.
-    assert!(near >= 7, "{near}");
+    // Two rows gain more from t = 4 or 2 with interleaving, as figure 13 also says.
+    assert!(near >= 8, "{near}");
     for row in &rows {
         assert!(row.ratio() > 0.999, "{}: the search missed the paper's own layout", row.label);
         assert!(row.modern_seconds < row.best.seconds, "{}", row.label);
     }
+}
+
+#[test]
+fn messages_of_the_trillion_reach_the_bisection_that_the_paper_states() {
+    // Section 5.9 of arXiv 2104.04473: 892 GB/s. Half of 64 interleaved stages is cut at two
+    // boundaries, which six replicas of eight ranks each cross with a slice.
+    let cluster = Cluster::named("dgx-a100").unwrap();
+    let slice = (2048 * 25_600 * 2 / 8) as f64;
+    let rate = 2.0 * 6.0 * 8.0 * slice / Network::new(&cluster).message_across(slice);
+    assert!((rate / 892e9 - 1.0).abs() < 0.05, "{rate:.3e} bytes per second");
 }
 
 #[test]

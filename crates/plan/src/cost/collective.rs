@@ -12,9 +12,16 @@ pub struct Group {
 }
 
 impl Group {
-    /// Neighbouring ranks, as a tensor parallel group.
+    /// Neighbouring ranks, as a tensor parallel group. Where neither size divides the other
+    /// some group straddles two nodes, and all wait for it: only what every node is sure to
+    /// hold of a group counts.
     pub fn contiguous(ranks: usize, node: usize) -> Self {
-        Self { ranks: ranks as f64, per_node: ranks.min(node) as f64 }
+        let per_node = if ranks.is_multiple_of(node) || node.is_multiple_of(ranks) {
+            ranks.min(node)
+        } else {
+            greatest_common_divisor(ranks, node)
+        };
+        Self { ranks: ranks as f64, per_node: per_node as f64 }
     }
 
     /// Ranks `stride` apart, as a data parallel group.
@@ -30,6 +37,10 @@ impl Group {
     fn nodes(&self) -> f64 {
         (self.ranks / self.per_node).ceil()
     }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// The links of a cluster, ready to price communication.
@@ -88,16 +99,21 @@ impl<'a> Network<'a> {
 
     /// A message of `bytes` from one device to another of another node.
     pub fn message_across(&self, bytes: f64) -> f64 {
-        self.cluster.constants.message_latency + bytes / self.card()
+        let constants = &self.cluster.constants;
+        constants.message_latency + bytes / (self.card_share() * constants.message_efficiency)
     }
 
     fn link(&self) -> f64 {
         self.cluster.link_bandwidth * self.cluster.constants.link_efficiency
     }
 
-    /// A device's share of its node's cards.
+    /// What a collective reaches of a device's share of its node's cards.
     fn card(&self) -> f64 {
-        let share = self.cluster.cards / self.cluster.node_devices as f64;
-        self.cluster.card_bandwidth * share * self.cluster.constants.card_efficiency
+        self.card_share() * self.cluster.constants.card_efficiency
+    }
+
+    /// A device's share of its node's cards.
+    fn card_share(&self) -> f64 {
+        self.cluster.card_bandwidth * self.cluster.cards / self.cluster.node_devices as f64
     }
 }

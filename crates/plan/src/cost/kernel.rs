@@ -39,7 +39,8 @@ impl<'a> Machine<'a> {
         for (rows, columns, speed) in TILES {
             let tiles = (m / rows).ceil() * (n / columns).ceil();
             for split in SPLITS.into_iter().take_while(|split| *split == 1.0 || k / split >= 512.0) {
-                let waves = (tiles * split / self.cluster.device.multiprocessors).ceil();
+                let full = tiles * split / self.cluster.device.multiprocessors;
+                let waves = full.max(1.0) + constants.wave_tail * (full.ceil() - full.max(1.0));
                 let tile = 2.0 * rows * columns * (k / split + constants.matrix_fill) / (rate * speed);
                 let sum = if split > 1.0 { self.bytes(4.0 * split * m * n) } else { 0.0 };
                 compute = compute.min(waves * tile + sum);

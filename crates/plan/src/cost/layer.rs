@@ -290,14 +290,13 @@ impl<'a> Pricing<'a> {
     }
 
     fn backward(&self) -> Parts {
-        let inputs = |(out, input): (f64, f64)| self.machine.product(self.tokens, input, out);
-        let weights = |(out, input): (f64, f64)| self.machine.product(out, input, self.tokens);
-        let weight_products: f64 = self.matrices_of_layer().into_iter().map(weights).sum();
+        let inputs = self.matrices_of_layer().map(|(out, input)| self.machine.product(self.tokens, input, out));
+        let weights = self.matrices_of_layer().map(|(out, input)| self.machine.product(out, input, self.tokens));
         Parts {
-            products: self.matrices_of_layer().into_iter().map(inputs).sum::<f64>() + weight_products,
+            products: inputs.iter().sum::<f64>() + weights.iter().sum::<f64>(),
             attention: self.attention_backward(),
             elementwise: self.elementwise_backward() + self.casts(self.biased() + 2.0 * self.hidden),
-            tensor: self.exposed_backward(weight_products),
+            tensor: self.exposed_backward(inputs, weights),
             data: 0.0,
         }
     }
@@ -311,10 +310,23 @@ impl<'a> Pricing<'a> {
         }
     }
 
-    fn exposed_backward(&self, weight_products: f64) -> f64 {
+    /// Only the column-parallel matrices, the first and the third, have a reduction, which can
+    /// hide behind their weight gradient. With sequence parallelism a backward also gathers the
+    /// gradient of each row-parallel output, and each column-parallel input anew beside the
+    /// product of its gradient (2205.05198, section 4.2.2).
+    fn exposed_backward(&self, inputs: [f64; 4], weights: [f64; 4]) -> f64 {
+        let two = self.all_reduce();
+        let (column_inputs, column_weights) = (inputs[0] + inputs[2], weights[0] + weights[2]);
+        let split = self.switches.sequence_parallel == SequenceParallel::On;
+        let row_gathers = match self.switches.overlap.tensor {
+            TensorOverlap::Both if !self.group.crosses_nodes() => self.behind(two, inputs[1] + inputs[3]),
+            _ => two,
+        };
         match self.switches.overlap.tensor {
-            TensorOverlap::None => 2.0 * self.all_reduce(),
-            TensorOverlap::Backward | TensorOverlap::Both => self.behind(2.0 * self.all_reduce(), weight_products),
+            TensorOverlap::None if split => 3.0 * two,
+            TensorOverlap::None => 2.0 * two,
+            _ if split => row_gathers + self.behind(two, column_inputs) + self.behind(two, column_weights),
+            _ => self.behind(2.0 * two, column_weights),
         }
     }
 

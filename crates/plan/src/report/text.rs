@@ -182,17 +182,19 @@ pub fn validation_text(families: &[Family], bubbles: &[BubbleRow], clusters: &[C
 
 fn constants_text(cluster: &str, device: &str, constants: &Constants) -> String {
     format!(
-        "  {cluster} ({device}): matrix efficiency {}, fill {}, memory efficiency {}, launch {:.1} us, thin head {}, \
-         link efficiency {}, link latency {:.1} us, card efficiency {}, network latency {:.0} us, message latency {:.0} us\n    \
+        "  {cluster} ({device}): matrix efficiency {}, fill {}, wave tail {}, memory efficiency {}, launch {:.1} us, thin head {}, \
+         link efficiency {}, link latency {:.1} us, card efficiency {}, message efficiency {}, network latency {:.0} us, message latency {:.0} us\n    \
          fitted on: {}\n",
         constants.matrix_efficiency,
         constants.matrix_fill,
+        constants.wave_tail,
         constants.memory_efficiency,
         1e6 * constants.launch,
         constants.thin_head,
         constants.link_efficiency,
         1e6 * constants.link_latency,
         constants.card_efficiency,
+        constants.message_efficiency,
         1e6 * constants.network_latency,
         1e6 * constants.message_latency,
         constants.fitted_on
