@@ -9,7 +9,8 @@
 //!   a file into [`Tokens`] to score and the scores into a report that states how it was
 //!   measured.
 //!
-//! All of it runs over any layout; [`generate`] over one replica.
+//! All of that runs over any layout; [`generate`] over one replica. [`downstream`] is of the tasks that encoders
+//! are fine-tuned on: their files, sequences, scores and the paper's protocol, without a model.
 //!
 //! ```
 //! use henge_eval::{Draw, Sampling, windows};
@@ -28,6 +29,7 @@
 //! This crate must not know: the command line, how a run is trained.
 
 mod choices;
+pub mod downstream;
 mod error;
 mod generate;
 mod lambada;
