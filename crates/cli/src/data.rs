@@ -1,8 +1,11 @@
 //! `henge data`: prepare and look into corpora.
 
 mod inspect;
+mod locate;
 mod prepare;
+mod rearrange;
 mod train_tokenizer;
+mod verify;
 
 use crate::failure::Failure;
 
@@ -14,6 +17,18 @@ pub enum Command {
     TrainTokenizer(train_tokenizer::Args),
     /// Show what a corpus holds
     Inspect(inspect::Args),
+    /// Check all of a corpus: every length, pointer, document and token
+    Verify(verify::Args),
+    /// Show which documents a step of a run reads
+    Where(locate::WhereArgs),
+    /// Show which steps of a run read a document
+    When(locate::WhenArgs),
+    /// Write several corpora as one
+    Merge(rearrange::MergeArgs),
+    /// Cut a corpus into training, validation and test between its documents
+    Split(rearrange::SplitArgs),
+    /// Turn a raw token file of datatrove or nanotron into a corpus
+    Import(rearrange::ImportArgs),
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -21,5 +36,11 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Prepare(args) => prepare::run(args),
         Command::TrainTokenizer(args) => train_tokenizer::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Where(args) => locate::run_where(args),
+        Command::When(args) => locate::run_when(args),
+        Command::Merge(args) => rearrange::merge(args),
+        Command::Split(args) => rearrange::split(args),
+        Command::Import(args) => rearrange::import(args),
     }
 }

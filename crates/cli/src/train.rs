@@ -2,8 +2,9 @@
 
 mod fault;
 mod folder;
+pub mod order;
 mod progress;
-mod resolve;
+pub mod resolve;
 mod sources;
 
 use crate::cores::{cores, threads_per_rank};

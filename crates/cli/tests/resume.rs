@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-const TIMED: [&str; 4] = ["step_seconds", "tokens_per_second", "model_tflops", "mfu"];
+const TIMED: [&str; 5] = ["step_seconds", "data_seconds", "tokens_per_second", "model_tflops", "mfu"];
 const LAYOUTS: [&str; 3] = [
     "layout = {}",
     "layout = { tensor = 2, pipeline = 2, data = 2 }",

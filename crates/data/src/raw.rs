@@ -2,9 +2,10 @@
 //! vocabularies), little-endian, documents one after another; beside them `FILE.index` with the end of
 //! each document in tokens (u64). Without that index the end-of-document token tells documents apart.
 
+use crate::card::CorpusCard;
 use crate::error::DataError;
 use crate::indexed::{IndexedWriter, TokenType, WriterState, beside};
-use henge_files::{FilesError, Operation, WithPath};
+use henge_files::{FilesError, LockFile, Operation, WithPath};
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
@@ -60,6 +61,7 @@ pub fn import_raw(
         RawWidth::U16 => TokenType::U16,
         RawWidth::U32 => TokenType::I32,
     };
+    let _lock = LockFile::acquire(&beside(output, ".lock"))?;
     let mut writer = IndexedWriter::create(output, token_type)?;
     let mut source = BufReader::with_capacity(STRIDE, File::open(raw).with_path(raw, Operation::Open)?);
     let (mut left, mut buffer, mut ids) = (bytes, vec![0; STRIDE], Vec::new());
@@ -74,6 +76,8 @@ pub fn import_raw(
     if writer.state().open_tokens > 0 {
         end(&mut writer)?;
     }
+    // One that lies there speaks of a corpus that is about to be replaced.
+    CorpusCard::remove(output)?;
     writer.finish()
 }
 

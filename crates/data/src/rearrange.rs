@@ -3,8 +3,9 @@
 use crate::card::CorpusCard;
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::indexed::{IndexedWriter, TokenType};
+use crate::indexed::{IndexedWriter, TokenType, beside};
 use crate::order::Split;
+use henge_files::LockFile;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ const STRIDE: u64 = 1 << 18;
 pub fn merge(corpora: &[Arc<Corpus>], output: &Path) -> Result<(), DataError> {
     assert!(!corpora.is_empty(), "a merge of nothing");
     check_mergeable(corpora, output)?;
+    let _lock = LockFile::acquire(&beside(output, ".lock"))?;
     let types = corpora.iter().map(|corpus| corpus.indexed().token_type());
     let token_type = types.max_by_key(|t| (t.largest_id(), t.width())).unwrap_or(TokenType::I32);
     let mut writer = writer_like(&corpora[0], output, token_type)?;
@@ -35,10 +37,21 @@ pub fn merge(corpora: &[Arc<Corpus>], output: &Path) -> Result<(), DataError> {
 /// Writes the three parts of a corpus, cut between documents by `split`, to three corpora.
 ///
 /// A part with no document is not written. Returns the documents of each.
+///
+/// # Errors
+/// An output that is the input or another output; nothing is written then.
 pub fn split(corpus: &Arc<Corpus>, split: &Split, outputs: [&Path; 3]) -> Result<[Range<u64>; 3], DataError> {
+    for (i, output) in outputs.iter().enumerate() {
+        check_is_other(corpus, output)?;
+        if let Some(twin) = outputs[..i].iter().find(|other| is_same(other, output)) {
+            return Err(DataError::BadRequest {
+                what: format!("{} and {} are one corpus", twin.display(), output.display()),
+                remedy: "name three outputs".into(),
+            });
+        }
+    }
     let parts = split.cut(corpus.indexed().documents());
     for (documents, output) in parts.iter().zip(outputs) {
-        check_is_other(corpus, output)?;
         if !documents.is_empty() {
             extract(corpus, documents.clone(), output)?;
         }
@@ -49,6 +62,7 @@ pub fn split(corpus: &Arc<Corpus>, split: &Split, outputs: [&Path; 3]) -> Result
 /// Writes some documents of a corpus as a corpus of their own.
 pub fn extract(corpus: &Arc<Corpus>, documents: Range<u64>, output: &Path) -> Result<(), DataError> {
     check_is_other(corpus, output)?;
+    let _lock = LockFile::acquire(&beside(output, ".lock"))?;
     let token_type = corpus.indexed().token_type();
     let mut writer = writer_like(corpus, output, token_type)?;
     copy_documents(corpus, documents, &mut writer)?;
@@ -84,13 +98,24 @@ fn check_mergeable(corpora: &[Arc<Corpus>], output: &Path) -> Result<(), DataErr
 }
 
 fn check_is_other(corpus: &Corpus, output: &Path) -> Result<(), DataError> {
-    if corpus.indexed().prefix() != output {
+    if !is_same(corpus.indexed().prefix(), output) {
         return Ok(());
     }
     Err(DataError::BadRequest {
         what: format!("{} is input and output", name(corpus)),
         remedy: "name another output".into(),
     })
+}
+
+/// Whether two prefixes name one corpus, by whatever path or link.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let resolved = |prefix: &Path| {
+        let bin = beside(prefix, ".bin");
+        let folder = prefix.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let by_folder = || Some(folder.canonicalize().ok()?.join(bin.file_name()?));
+        bin.canonicalize().ok().or_else(by_folder).unwrap_or(bin.clone())
+    };
+    resolved(a) == resolved(b)
 }
 
 fn name(corpus: &Corpus) -> String {

@@ -1,7 +1,7 @@
 //! Which tokens a sample holds.
 
 use henge_data::indexed::{IndexedWriter, TokenType};
-use henge_data::order::{Part, Piece, SampleOrder, Split};
+use henge_data::order::{BlendStage, Part, Piece, SampleOrder, Split};
 use henge_data::{Corpus, DataError};
 use std::collections::HashMap;
 use std::path::Path;
@@ -109,6 +109,51 @@ fn blends_count_within_one_sample_and_documents_know_their_samples() {
     for (corpus, document) in [(0, 0), (0, 1), (0, 17), (0, 38), (1, 0), (1, 1), (1, 2)] {
         let found = order.samples_of_document(corpus, document, limit).unwrap();
         assert_eq!(found, readers.get(&(corpus, document)).cloned().unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_document_or_corpus_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = corpus(folder.path(), "a", &[50, 50]).whole(Part::Train);
+    let orders = [
+        SampleOrder::shuffled(vec![(part.clone(), 1.0)], 16, 9).unwrap(),
+        SampleOrder::sequential(vec![part], 16).unwrap(),
+    ];
+    for order in orders {
+        let error = |corpus, document| order.samples_of_document(corpus, document, 100).unwrap_err().to_string();
+        assert!(error(0, 2).contains("document 2 is asked for of") && error(0, 2).contains("0 to 1"));
+        assert!(error(1, 0).contains("corpus 1 is asked for of 1"));
+    }
+}
+
+/// A stage changes which corpus comes when and nothing else: each goes on with its next sample.
+#[test]
+fn stages_read_on_where_the_stage_before_left_each_corpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = [("a", 700), ("b", 900), ("c", 300)].map(|(name, n)| corpus(folder.path(), name, &[n; 3]));
+    let parts: Vec<_> = parts.iter().map(|corpus| corpus.whole(Part::Train)).collect();
+    let stages = [
+        BlendStage { from: 0, weights: vec![(0, 1.0)] },
+        BlendStage { from: 40, weights: vec![(0, 1.0), (1, 3.0)] },
+        BlendStage { from: 100, weights: vec![(2, 1.0)] },
+    ];
+    let order = SampleOrder::staged(parts.clone(), &stages, 16, 3).unwrap();
+    let alone = SampleOrder::shuffled(parts.into_iter().map(|part| (part, 1.0)).collect(), 16, 3).unwrap();
+    // In an even blend of three the samples of each corpus come in its own order too.
+    let own = |order: &SampleOrder, limit: u64, corpus: usize| {
+        let all = (0..limit).filter(|&i| order.locate(i).unwrap().corpus == corpus);
+        all.map(|i| order.sample(i).unwrap()).collect::<Vec<_>>()
+    };
+    for (corpus, taken) in [(0, 55), (1, 45), (2, 60)] {
+        let staged = own(&order, 160, corpus);
+        assert_eq!(staged.len(), taken);
+        assert_eq!(staged[..], own(&alone, 600, corpus)[..taken]);
+        let mut read: Vec<u64> = (0..3).flat_map(|d| order.samples_of_document(corpus, d, 160).unwrap()).collect();
+        read.sort_unstable();
+        read.dedup();
+        assert_eq!(read.len(), taken);
+        assert!(read.iter().all(|&i| order.locate(i).unwrap().corpus == corpus));
     }
 }
 

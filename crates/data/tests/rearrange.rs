@@ -83,6 +83,37 @@ fn merging_widens_types_and_refuses_other_tokenizers() {
     );
 }
 
+/// A link or another spelling of the path is still the corpus itself, and a split that names it last
+/// must not have begun by then.
+#[test]
+fn an_output_that_is_the_input_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let whole = corpus(&at("a"), TokenType::U16, &[&[1, 2], &[3], &[4], &[5]], "one");
+    fs::create_dir(at("sub")).unwrap();
+    let again = at("sub/../a");
+    let thirds = Split::new([1.0, 1.0, 1.0]).unwrap();
+    let mut spellings = vec![again.clone()];
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(folder.path(), at("sub/link")).unwrap();
+        spellings.push(at("sub/link/a"));
+        std::os::unix::fs::symlink(at("a.bin"), at("b.bin")).unwrap();
+        spellings.push(at("b"));
+    }
+    let before = names(folder.path());
+    for output in &spellings {
+        let merged = rearrange::merge(std::slice::from_ref(&whole), output).unwrap_err().to_string();
+        assert!(merged.contains("input and output"), "{merged}");
+        let split = rearrange::split(&whole, &thirds, [&at("x"), &at("y"), output]).unwrap_err().to_string();
+        assert!(split.contains("input and output"), "{split}");
+        assert_eq!(names(folder.path()), before);
+    }
+    let twins = rearrange::split(&whole, &thirds, [&at("x"), &at("sub/../x"), &at("y")]).unwrap_err();
+    assert!(twins.to_string().contains("are one corpus"), "{twins}");
+    assert_eq!(names(folder.path()), before);
+}
+
 #[test]
 fn faults_inside_are_found_by_offset() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,8 @@
 //! - A [`Job`] is a checked run with its data, its starting weights and what to report.
 //! - [`launch`] starts a rank per thread; every rank walks the same kind of program
 //!   (crate `schedule`) over its stages (crate `model`), with no branch on its number.
-//! - [`Source`] is where sequences come from: a corpus in its order, or given batches.
+//! - [`Source`] is where sequences come from: a corpus in its order, or given batches. Each rank
+//!   reads its [`Share`] ahead, off the path of the step.
 //! - [`Observer`] is told of every step and evaluation on rank 0.
 //! - [`RunLog`] writes them to the run's folder: `metrics.jsonl`, and an [`EventFile`] for TensorBoard.
 //!
@@ -26,6 +27,7 @@ mod launch;
 mod memory;
 mod metrics;
 mod optimizer;
+mod prefetch;
 mod rank;
 mod saving;
 mod scaler;
@@ -38,6 +40,7 @@ pub use given::GivenBatches;
 pub use launch::{Job, Options, ReadWeights, launch};
 pub use memory::KindReport;
 pub use metrics::{EvaluationReport, MetricsFile, Observer, Record, RunLog, StepReport};
+pub use prefetch::Share;
 pub use rank::Ended;
 pub use saving::Receipt;
 pub use source::{CorpusSource, Sequence, Source, ValidationSource};

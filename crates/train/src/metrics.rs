@@ -30,6 +30,8 @@ pub struct StepReport {
     pub tokens: u64,
     /// Wall-clock seconds of the step.
     pub step_seconds: f64,
+    /// Seconds of it that rank 0 waited for its sequences.
+    pub data_seconds: f64,
     /// Tokens over seconds.
     pub tokens_per_second: f64,
     /// Model FLOP a second over all ranks, in units of 10^12.

@@ -4,6 +4,7 @@ use crate::evaluation::pass;
 use crate::executor::{Executor, Stages, Work};
 use crate::metrics::{EvaluationReport, RunLog, StepReport};
 use crate::optimizer::{Optimizer, squares};
+use crate::prefetch::{Batch, Prefetch, Share, microbatch};
 use crate::scaler::Scaler;
 use crate::source::Source;
 use crate::{Job, TrainError, diagnostics, memory, totals};
@@ -16,6 +17,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -63,6 +65,7 @@ struct Outcome {
     skipped: bool,
     squares: Vec<f64>,
     tokens: u64,
+    data_seconds: f64,
 }
 
 impl<'a, B: Backend> Rank<'a, B> {
@@ -120,8 +123,10 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut metrics = self.open_metrics()?;
         self.dump_logits()?;
         let (steps, first) = (self.job.run.train.steps, self.progress.steps + 1);
+        let train = self.job.train.clone();
+        let mut batches = Prefetch::start(train, self.share(), self.progress.steps..steps, self.progress.samples);
         while self.progress.steps < steps {
-            let report = self.step()?;
+            let report = self.step(&mut batches)?;
             if let Some(metrics) = &mut metrics {
                 metrics.line(&report)?;
                 self.job.observer.step(&report);
@@ -183,13 +188,13 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(Some(metrics))
     }
 
-    fn step(&mut self) -> Result<StepReport, TrainError> {
+    fn step(&mut self, batches: &mut Prefetch) -> Result<StepReport, TrainError> {
         let begin = Instant::now();
         let Progress { steps, samples, .. } = self.progress;
-        let source = self.job.train.as_ref();
-        let global = source.batch(steps, samples).ok_or(TrainError::UsedUp("the batches are used up".to_string()))?;
-        let micros = self.microbatches(source, samples, global)?;
-        let outcome = self.run_step(&micros, global)?;
+        let batch = batches.next().ok_or(TrainError::UsedUp("the batches are used up".to_string()))?;
+        let Batch { global, micros } = batch?;
+        let data_seconds = begin.elapsed().as_secs_f64();
+        let outcome = Outcome { data_seconds, ..self.run_step(&micros, global)? };
         self.progress = Progress {
             steps: steps + 1,
             samples: samples + global as u64,
@@ -198,15 +203,10 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(self.report(outcome, begin.elapsed().as_secs_f64(), global))
     }
 
-    /// This replica's share of the sequences from `first` on, `global` in all.
-    fn microbatches(&self, source: &dyn Source, first: u64, global: usize) -> Result<Vec<Microbatch>, TrainError> {
-        let micro = self.job.run.train.batching.micro;
-        let replicas = self.job.run.layout.data;
-        assert!(global.is_multiple_of(micro * replicas), "{global} sequences over {replicas} replicas of {micro}");
-        let share = global / replicas;
-        let begin = first + (self.place.data * share) as u64;
-        let positions: Vec<u64> = (begin..begin + share as u64).collect();
-        positions.chunks(micro).map(|samples| microbatch(source, samples)).collect()
+    /// This replica's share of every batch.
+    fn share(&self) -> Share {
+        let run = &self.job.run;
+        Share { replica: self.place.data, replicas: run.layout.data, micro: run.train.batching.micro }
     }
 
     fn run_step(&mut self, micros: &[Microbatch], global: usize) -> Result<Outcome, TrainError> {
@@ -232,7 +232,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             false => return Err(self.non_finite(own_loss, global)?),
         };
         let tokens = (global * micros[0].seq()) as u64;
-        Ok(Outcome { loss, norm, lr, scale, skipped, squares, tokens })
+        Ok(Outcome { loss, norm, lr, scale, skipped, squares, tokens, data_seconds: 0.0 })
     }
 
     /// Scored targets of the global batch, counted before the first forward.
@@ -319,6 +319,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             samples: self.progress.samples,
             tokens: self.progress.tokens,
             step_seconds: seconds,
+            data_seconds: outcome.data_seconds,
             tokens_per_second: outcome.tokens as f64 / seconds,
             model_tflops: flops / seconds / 1e12,
             mfu: self.job.options.peak_flops.map(|peak| flops / seconds / peak),
@@ -335,7 +336,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             return Ok(());
         }
         for (set, source) in &self.job.valid {
-            let report = self.evaluate(set, source.as_ref())?;
+            let report = self.evaluate(set, source.clone())?;
             if let Some(metrics) = metrics {
                 metrics.line(&report)?;
                 self.job.observer.evaluation(&report);
@@ -345,12 +346,12 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     /// Mean loss over the first batches of a set.
-    fn evaluate(&self, set: &str, source: &dyn Source) -> Result<EvaluationReport, TrainError> {
+    fn evaluate(&self, set: &str, source: Arc<dyn Source>) -> Result<EvaluationReport, TrainError> {
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
-        let (mut sums, mut first) = ([0.0, 0.0], 0);
-        for step in 0..self.job.run.train.eval_steps {
-            let Some(global) = source.batch(step, first) else { break };
-            for (index, micro) in self.microbatches(source, first, global)?.iter().enumerate() {
+        let mut sums = [0.0, 0.0];
+        let mut batches = Prefetch::start(source, self.share(), 0..self.job.run.train.eval_steps, 0);
+        while let Some(batch) = batches.next() {
+            for (index, micro) in batch?.micros.iter().enumerate() {
                 let run = |chunk: usize, input| {
                     let stage: &Stage<B> = &stages.stages[chunk];
                     Ok(stage.evaluate(&stages.contexts[chunk], micro, input)?)
@@ -360,7 +361,6 @@ impl<'a, B: Backend> Rank<'a, B> {
                     sums[1] += micro.labels.iter().filter(|&&label| label >= 0).count() as f64;
                 }
             }
-            first += global as u64;
         }
         totals::from_last_stage(self.comm, &mut sums)?;
         let eval_loss = sums[0] / sums[1].max(1.0);
@@ -381,7 +381,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let Some(path) = &self.job.options.dump_logits else { return Ok(()) };
         let source = self.job.train.as_ref();
         let last = source.batch(0, 0).map_or(0, |sequences| sequences as u64 - 1);
-        let micro = microbatch(source, &[0, last])?;
+        let micro = microbatch(source, [0, last])?;
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
         let logits = diagnostics::first_logits(&self.backend, self.comm, &stages, &micro)?;
         if self.comm.rank() != 0 {
@@ -397,16 +397,6 @@ fn place_of(home: Home) -> String {
         Home::Layer(layer) => format!("layer {layer}"),
         Home::Head => "after the last layer".to_string(),
     }
-}
-
-fn microbatch(source: &dyn Source, samples: &[u64]) -> Result<Microbatch, TrainError> {
-    let mut micro = Microbatch { samples: samples.to_vec(), ..Microbatch::default() };
-    for &sample in samples {
-        let sequence = source.sequence(sample)?;
-        micro.tokens.extend(sequence.tokens);
-        micro.labels.extend(sequence.labels);
-    }
-    Ok(micro)
 }
 
 fn stages<'r, B: Backend>(

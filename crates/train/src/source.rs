@@ -29,9 +29,9 @@ pub struct CorpusSource {
 }
 
 impl CorpusSource {
-    /// `origin` names the corpus in errors.
-    pub fn new(order: SampleOrder, batching: Batching, origin: &str, vocab_size: usize) -> Self {
-        Self { corpus: Corpus { order, origin: origin.to_string(), vocab_size }, batching }
+    /// Tokens are held against `vocab_size` as they are read.
+    pub fn new(order: SampleOrder, batching: Batching, vocab_size: usize) -> Self {
+        Self { corpus: Corpus { order, vocab_size }, batching }
     }
 }
 
@@ -53,9 +53,9 @@ pub struct ValidationSource {
 }
 
 impl ValidationSource {
-    /// `origin` names the corpus in errors.
-    pub fn new(order: SampleOrder, global_batch: usize, origin: &str, vocab_size: usize) -> Self {
-        Self { corpus: Corpus { order, origin: origin.to_string(), vocab_size }, global_batch }
+    /// Tokens are held against `vocab_size` as they are read.
+    pub fn new(order: SampleOrder, global_batch: usize, vocab_size: usize) -> Self {
+        Self { corpus: Corpus { order, vocab_size }, global_batch }
     }
 }
 
@@ -76,18 +76,18 @@ impl Source for ValidationSource {
 
 struct Corpus {
     order: SampleOrder,
-    origin: String,
     vocab_size: usize,
 }
 
 impl Corpus {
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
         let mut tokens = self.order.sample(position)?;
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.vocab_size) {
+        if let Some(at) = tokens.iter().position(|&token| token as usize >= self.vocab_size) {
+            let (bin, place) = self.order.place_of(position, at as u64)?;
             return Err(TrainError::TokenBeyondVocabulary {
-                origin: self.origin.clone(),
-                token: u64::from(token),
-                place: format!("sample {position}"),
+                origin: bin.display().to_string(),
+                token: u64::from(tokens[at]),
+                place: format!("position {place} (sample {position} of the run)"),
                 vocab_size: self.vocab_size,
             });
         }

@@ -1,9 +1,10 @@
 //! A run's folder: locked while the run lasts, and never shared by two runs.
 
+use super::order;
 use crate::failure::Failure;
 use henge_checkpoint::Checkpoint;
 use henge_files::{LockFile, write_atomic};
-use henge_spec::{Run, Settings};
+use henge_spec::{Data, Run, Settings};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,10 +114,15 @@ impl Folder {
             return Err(self.taken(run, "its run.seed differs"));
         }
         // Sets of its own let a run train on what was held out before.
-        let data =
-            |run: &Run| (run.data.train.clone(), run.data.batches.clone(), run.data.split, run.data.valid.is_empty());
+        let data = |run: &Run| {
+            let Data { train, stages, order, batches, split, valid, .. } = run.data.clone();
+            (train, stages, order, batches, split, valid.is_empty())
+        };
         if data(&there) != data(run) {
             return Err(self.taken(run, "its data differ"));
+        }
+        if let Some(samples) = order::made_for(&there).filter(|_| order::made_for(&there) != order::made_for(run)) {
+            return Err(self.taken(run, &format!("its order was made for data.order_samples = {samples}")));
         }
         Ok(())
     }

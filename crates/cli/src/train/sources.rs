@@ -1,5 +1,6 @@
 //! Opens a run's data.
 
+use super::order;
 use crate::failure::Failure;
 use henge_data::order::{Part, SampleOrder, Split};
 use henge_data::tokenizer::Tokenizer;
@@ -33,21 +34,11 @@ fn given(run: &Run, file: &str) -> Result<GivenBatches, Failure> {
 }
 
 fn corpora(run: &Run) -> Result<CorpusSource, Failure> {
-    let split = Split::new(run.data.split)?;
-    let mut parts = Vec::new();
-    for (prefix, weight) in &run.data.train {
-        let corpus = checked(run, prefix, "data.train")?;
-        // With validation sets of its own a run trains on the whole corpus.
-        let part =
-            if run.data.valid.is_empty() { corpus.part(&split, Part::Train)? } else { corpus.whole(Part::Train) };
-        parts.push((part, *weight));
-    }
-    let order = SampleOrder::shuffled(parts, run.model.seq_len as u64, run.seed)?;
-    Ok(CorpusSource::new(order, run.train.batching, &names(&run.data.train), run.model.vocab_size))
-}
-
-fn names(corpora: &[(String, f64)]) -> String {
-    corpora.iter().map(|(prefix, _)| prefix.as_str()).collect::<Vec<_>>().join(", ")
+    let named_in = |place: usize| if place < run.data.train.len() { "data.train" } else { "data.stages" };
+    let prefixes = order::prefixes(run).into_iter().enumerate();
+    let corpora =
+        prefixes.map(|(place, prefix)| checked(run, prefix, named_in(place))).collect::<Result<Vec<_>, _>>()?;
+    Ok(CorpusSource::new(order::of(run, &corpora)?, run.train.batching, run.model.vocab_size))
 }
 
 fn validation(run: &Run) -> Result<Sets, Failure> {
@@ -55,10 +46,10 @@ fn validation(run: &Run) -> Result<Sets, Failure> {
         return Ok(Vec::new());
     }
     let split = Split::new(run.data.split)?;
-    let own = run.data.valid.iter().map(|prefix| (prefix, None));
-    let shared = run.data.train.iter().map(|(prefix, _)| (prefix, Some(&split)));
+    let own = run.data.valid.iter().map(|prefix| (prefix.as_str(), None));
+    let shared = order::prefixes(run).into_iter().map(|prefix| (prefix, Some(&split)));
     let sets: Vec<_> = if run.data.valid.is_empty() { shared.collect() } else { own.collect() };
-    sets.into_iter().map(|(prefix, split)| Ok((prefix.clone(), validation_set(run, prefix, split)?))).collect()
+    sets.into_iter().map(|(prefix, split)| Ok((prefix.to_string(), validation_set(run, prefix, split)?))).collect()
 }
 
 fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<dyn Source>, Failure> {
@@ -71,7 +62,7 @@ fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<
     // Whole microbatches on every replica; what is too much is not scored.
     let batching = &run.train.batching;
     let batch = batching.global.next_multiple_of(batching.micro * run.layout.data);
-    Ok(Arc::new(ValidationSource::new(order, batch, prefix, run.model.vocab_size)))
+    Ok(Arc::new(ValidationSource::new(order, batch, run.model.vocab_size)))
 }
 
 /// Opens a corpus of `key` and holds its largest token against the model, and its tokenizer

@@ -8,12 +8,14 @@
 //! the samples of a run that was begun with Megatron.
 
 mod blend;
+mod curriculum;
 mod megatron;
 mod mt19937;
 mod samples;
 mod split;
 
 pub use blend::Blend;
+pub use curriculum::BlendStage;
 pub use megatron::{MegatronIndex, MegatronOptions};
 pub use samples::{Location, MegatronRun, Piece, SampleOrder};
 pub use split::{Part, Split};

@@ -1,12 +1,14 @@
 //! Samples by their position in the run.
 
 use super::blend::Blend;
+use super::curriculum::{BlendStage, Curriculum};
 use super::megatron::{MegatronIndex, MegatronOptions};
 use super::split::{Part, Split};
 use crate::corpus::{Corpus, CorpusPart};
 use crate::error::DataError;
 use crate::indexed::IndexedCorpus;
 use henge_random::{Permutation, key, mix};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What Megatron's order depends on besides corpora and split.
@@ -25,7 +27,8 @@ pub struct MegatronRun {
 pub struct SampleOrder {
     sequence_length: u64,
     sources: Vec<Source>,
-    blend: Option<Blend>,
+    /// Which corpus comes when; `None` for one after another.
+    curriculum: Option<Curriculum>,
     /// Key of the shuffles; `None` for the sequential order.
     shuffle: Option<u64>,
 }
@@ -74,10 +77,28 @@ impl SampleOrder {
     /// # Errors
     /// A part without a full sample, or a weight that is not positive.
     pub fn shuffled(parts: Vec<(CorpusPart, f64)>, sequence_length: u64, seed: u64) -> Result<Self, DataError> {
-        let weights: Vec<f64> = parts.iter().map(|(_, weight)| *weight).collect();
-        let blend = Some(Blend::new(&weights)?);
-        let sources = sources(parts.into_iter().map(|(part, _)| part), sequence_length)?;
-        Ok(SampleOrder { sequence_length, sources, blend, shuffle: Some(key(seed, "data.sample_order")) })
+        let weights = parts.iter().map(|(_, weight)| *weight).enumerate().collect();
+        let parts = parts.into_iter().map(|(part, _)| part).collect();
+        Self::staged(parts, &[BlendStage { from: 0, weights }], sequence_length, seed)
+    }
+
+    /// As [`SampleOrder::shuffled`] with blends that take over from each other.
+    ///
+    /// # Errors
+    /// A part without a full sample, or a weight that is not positive.
+    ///
+    /// # Panics
+    /// When the first stage does not begin at sample 0, a later one not after the one before it, or a
+    /// stage names a corpus that is not in `parts`.
+    pub fn staged(
+        parts: Vec<CorpusPart>,
+        stages: &[BlendStage],
+        sequence_length: u64,
+        seed: u64,
+    ) -> Result<Self, DataError> {
+        let curriculum = Some(Curriculum::new(stages, parts.len())?);
+        let sources = sources(parts.into_iter(), sequence_length)?;
+        Ok(SampleOrder { sequence_length, sources, curriculum, shuffle: Some(key(seed, "data.sample_order")) })
     }
 
     /// Corpora one after another, each from its first sample to its last; then again from the start.
@@ -87,7 +108,7 @@ impl SampleOrder {
     pub fn sequential(parts: Vec<CorpusPart>, sequence_length: u64) -> Result<Self, DataError> {
         assert!(!parts.is_empty(), "an order of no corpora");
         let sources = sources(parts.into_iter(), sequence_length)?;
-        Ok(SampleOrder { sequence_length, sources, blend: None, shuffle: None })
+        Ok(SampleOrder { sequence_length, sources, curriculum: None, shuffle: None })
     }
 
     /// Megatron's own order: the same samples in the same order as its GPTDataset (of one corpus) or its
@@ -118,7 +139,8 @@ impl SampleOrder {
             let part = CorpusPart { corpus: Arc::clone(corpus), part, tokens };
             sources.push(Source { part, samples: index.samples(), index: Some(index) });
         }
-        Ok(SampleOrder { sequence_length: options.sequence_length, sources, blend: Some(blend), shuffle: None })
+        let curriculum = Some(Curriculum::of_one(blend));
+        Ok(SampleOrder { sequence_length: options.sequence_length, sources, curriculum, shuffle: None })
     }
 
     /// `s`: inputs a sample; a sample has one token more.
@@ -153,8 +175,8 @@ impl SampleOrder {
     /// # Errors
     /// In Megatron's order, a sample past those that were asked for.
     pub fn locate(&self, i: u64) -> Result<Location, DataError> {
-        let (corpus, turn) = match &self.blend {
-            Some(blend) => blend.turn(i),
+        let (corpus, turn) = match &self.curriculum {
+            Some(curriculum) => curriculum.turn(i),
             None => self.in_sequence(i),
         };
         let source = &self.sources[corpus];
@@ -201,9 +223,13 @@ impl SampleOrder {
     /// The samples below `limit` of the run that read any token of `document` of corpus `corpus`, in order.
     ///
     /// The formula order inverts its permutation; the others, kept for small corpora, look at each sample.
+    ///
+    /// # Errors
+    /// A corpus or document that is not there.
     pub fn samples_of_document(&self, corpus: usize, document: u64, limit: u64) -> Result<Vec<u64>, DataError> {
-        if let (Some(blend), true) = (&self.blend, self.shuffle.is_some()) {
-            return self.invert(blend, corpus, document, limit);
+        self.check_document(corpus, document)?;
+        if let (Some(curriculum), true) = (&self.curriculum, self.shuffle.is_some()) {
+            return self.invert(curriculum, corpus, document, limit);
         }
         let mut found = Vec::new();
         for i in 0..limit {
@@ -215,7 +241,24 @@ impl SampleOrder {
         Ok(found)
     }
 
-    fn invert(&self, blend: &Blend, corpus: usize, document: u64, limit: u64) -> Result<Vec<u64>, DataError> {
+    fn check_document(&self, corpus: usize, document: u64) -> Result<(), DataError> {
+        let Some(source) = self.sources.get(corpus) else {
+            return Err(DataError::BadRequest {
+                what: format!("corpus {corpus} is asked for of {}, counted from 0", self.sources.len()),
+                remedy: "name one of the run's".into(),
+            });
+        };
+        let indexed = source.part.corpus.indexed();
+        if document < indexed.documents() {
+            return Ok(());
+        }
+        Err(DataError::BadRequest {
+            what: format!("document {document} is asked for of {}", indexed.prefix().display()),
+            remedy: format!("its documents are 0 to {}", indexed.documents() - 1),
+        })
+    }
+
+    fn invert(&self, curriculum: &Curriculum, corpus: usize, document: u64, limit: u64) -> Result<Vec<u64>, DataError> {
         let source = &self.sources[corpus];
         let indexed = source.part.corpus.indexed();
         let sequences = indexed.document(document)?;
@@ -227,19 +270,36 @@ impl SampleOrder {
         }
         // Sample `number` reads tokens start + number * s up to and with start + (number + 1) * s.
         let numbers = (first - start).saturating_sub(1) / s..((end - 1 - start) / s + 1).min(source.samples);
-        let turns = blend.count(corpus, limit);
+        let turns = curriculum.count(corpus, limit);
         let mut found = Vec::new();
         for epoch in 0..turns.div_ceil(source.samples) {
             let permutation = self.permutation(corpus, epoch);
             for number in numbers.clone() {
                 let turn = epoch * source.samples + permutation.map_or(number, |p| p.invert(number));
                 if turn < turns {
-                    found.push(blend.position(corpus, turn));
+                    found.push(curriculum.position(corpus, turn));
                 }
             }
         }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Where token `token` of sample `i` stands: the `.bin` and the token's number there.
+    ///
+    /// # Panics
+    /// When the sample has no such token.
+    pub fn place_of(&self, i: u64, token: u64) -> Result<(&Path, u64), DataError> {
+        let location = self.locate(i)?;
+        let bin = self.sources[location.corpus].part.corpus.indexed().bin_path();
+        let mut left = token;
+        for Span { first, tokens } in self.spans(&location)? {
+            if left < tokens {
+                return Ok((bin, first + left));
+            }
+            left -= tokens;
+        }
+        panic!("token {token} of a sample of {}", self.sequence_length + 1)
     }
 
     /// Bytes a token takes on disk where sample `i` lies.
