@@ -3,7 +3,7 @@
 use crate::Workload;
 use crate::cost::StageParameters;
 use crate::switches::{Accumulation, Outputs, Sharding};
-use henge_schedule::{Op, Program};
+use henge_schedule::{Op, Program, Shape};
 use henge_spec::formulas::{
     Attention, LayerActivations, SequenceParallel, StateFormat, kept_activation_bytes, layer_activations, mlp_matrices,
 };
@@ -61,26 +61,19 @@ pub fn memory(work: &Workload, program: &Program, parameters: &[StageParameters]
     (0..work.layout.pipeline).map(|rank| account.rank(program, rank, parameters)).collect()
 }
 
-/// A bound by closed form, for the search: rank 0 and the last rank hold the most.
+/// Bytes of the fullest rank without a program, for the search. Ranks between the second
+/// and the last hold what the second holds, with less in flight.
 pub fn memory_bound(work: &Workload, parameters: &[StageParameters]) -> f64 {
     let account = Account::new(work);
     let shape = work.shape();
-    let pipeline = work.layout.pipeline;
+    let window = henge_schedule::smallest_window(&shape);
     let need = |rank: usize| {
         let (weights, gradients, optimizer) = account.states(rank, parameters);
-        // Chunk passes enter in groups of `pipeline` microbatches, chunk by chunk; in the
-        // steady state the mix moves on, so the mean over chunks is a bound as well.
-        let in_flight = shape.peak_in_flight(rank);
-        let chunks: Vec<f64> = (0..work.layout.chunks).map(|chunk| account.kept(chunk * pipeline + rank)).collect();
-        let entered = (0..in_flight).map(|pass| chunks[pass / pipeline % chunks.len()]).sum::<f64>();
-        let mean = chunks.iter().sum::<f64>() / chunks.len() as f64 * in_flight as f64;
-        let kept = entered.max(mean);
-        let window = henge_schedule::smallest_window(&shape);
-        let standing = account.standing(window, gradients);
-        let moving = (kept + account.working(rank)).max(account.step_space(gradients));
-        weights + gradients + optimizer + standing + moving
+        let moving = account.moving(&shape, rank).max(account.step_space(gradients));
+        weights + gradients + optimizer + account.standing(window, gradients) + moving
     };
-    need(0).max(need(pipeline - 1))
+    let last = shape.pipeline - 1;
+    need(0).max(need(last)).max(need(last.min(1)))
 }
 
 struct Account<'a> {
@@ -214,10 +207,39 @@ impl<'a> Account<'a> {
         3.0 * matrix * self.work.switches.precision.state().weight_bytes()
     }
 
-    /// Upper bound of what a rank needs beside states and kept activations.
-    fn working(&self, rank: usize) -> f64 {
-        let stages = (0..self.work.layout.chunks).map(|chunk| chunk * self.work.layout.pipeline + rank);
-        stages.map(|stage| self.backward_space(stage)).fold(0.0, f64::max)
+    /// Most that a rank's kept activations and working space come to, from the order of its
+    /// chunks alone. In the steady state what is kept repeats itself once every microbatch of
+    /// a group has passed every chunk, so that one such period and the remainder stand for all.
+    fn moving(&self, shape: &Shape, rank: usize) -> f64 {
+        let Shape { pipeline, chunks, .. } = *shape;
+        let stages = (0..chunks).map(|chunk| chunk * pipeline + rank);
+        let held: Vec<(f64, f64)> = stages.map(|stage| (self.kept(stage), self.backward_space(stage))).collect();
+        let period = pipeline * chunks;
+        let chunk_of = |step: usize| step % period / pipeline;
+        let (warmup, forward_space) = (shape.warmup(rank), self.forward_space());
+        let pairs = shape.forwards_per_rank() - warmup;
+        let pairs = if pairs > period { period + pairs % period } else { pairs };
+        let mut live: f64 = (0..warmup).map(|step| held[chunk_of(step)].0).sum();
+        let mut peak = live + forward_space;
+        for step in 0..pairs + warmup {
+            if step < pairs {
+                live += held[chunk_of(warmup + step)].0;
+                peak = peak.max(live + forward_space);
+            }
+            let (kept, space) = held[chunks - 1 - chunk_of(step)];
+            peak = peak.max(live + space);
+            live -= kept;
+        }
+        peak
+    }
+
+    /// Working space of a forward. Inside a checkpointed stage one layer at a time lives whole.
+    fn forward_space(&self) -> f64 {
+        match self.work.layout.recompute {
+            Recompute::None => 0.0,
+            Recompute::Selective => self.layer.scores,
+            Recompute::Every(_) => self.layer.total(),
+        }
     }
 
     /// The copy that is reduced is gone before the float32 gradients are made.
@@ -274,12 +296,7 @@ impl<'a> Account<'a> {
             Op::Forward { chunk, .. } => {
                 live.kept += self.kept(chunk * self.work.layout.pipeline + rank);
                 live.count += 1;
-                match self.work.layout.recompute {
-                    Recompute::None => 0.0,
-                    Recompute::Selective => self.layer.scores,
-                    // Inside a checkpointed stage one layer at a time lives whole.
-                    Recompute::Every(_) => self.layer.total(),
-                }
+                self.forward_space()
             }
             Op::Backward { chunk, .. } => self.backward_space(chunk * self.work.layout.pipeline + rank),
             Op::Step => self.step_space(gradients),

@@ -4,7 +4,7 @@ use crate::cost::{Group, Machine, Network, Parts, embedding_cost, head_cost, lay
 use crate::switches::{ScatterGather, Sharding};
 use crate::{Precision, Workload};
 use henge_spec::formulas::{SequenceParallel, layer_matrix_parameters, layer_parameters, other_parameters};
-use henge_spec::{Layout, Model};
+use henge_spec::{Layout, Model, Recompute};
 
 /// Parameters that one rank holds of one virtual stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -100,14 +100,31 @@ fn compute(work: &Workload) -> Compute {
     Compute { forward, backward, recompute }
 }
 
-/// ZeRO-3 gathers the weights of a layer for its forward, again for its backward, and
-/// scatters the gradients; prefetched, so that only what exceeds the work is waited for.
+/// Matrices of a layer that ZeRO-3 gathers and scatters one by one.
+const MATRICES: f64 = 4.0;
+
+/// Blocks of a collective that runs beside computation, each of which takes a
+/// multiprocessor: a ring of NCCL has about 24 on 8 GPUs with 8 cards, and DeepSeek-V3
+/// gives 20 to its own (arXiv 2412.19437, section 3.2.2).
+const COMMUNICATION_BLOCKS: f64 = 24.0;
+
+/// ZeRO-3 gathers every matrix for its forward and again for its backward, once more in
+/// between where the forward is run again, because what was gathered is dropped at once,
+/// and scatters the gradients (arXiv 1910.02054, section 7.2.2: 3 volumes; 4 with recomputation).
 fn wait_for_weights(work: &Workload, layers: f64, forward: &mut Parts, backward: &mut Parts) {
-    let parameters = layers * layer_matrix_parameters(work.model) / work.layout.tensor as f64;
-    let bytes = parameters * work.switches.precision.state().weight_bytes();
-    let gather = Network::new(work.cluster).flat_gather(bytes, data_group(work));
-    forward.data += (gather - forward.total()).max(0.0);
-    backward.data += (2.0 * gather - backward.total()).max(0.0);
+    let matrix = layer_matrix_parameters(work.model) / (MATRICES * work.layout.tensor as f64);
+    let bytes = matrix * work.switches.precision.state().weight_bytes();
+    let once = layers * MATRICES * Network::new(work.cluster).flat_gather(bytes, data_group(work));
+    let again = if matches!(work.layout.recompute, Recompute::Every(_)) { 3.0 } else { 2.0 };
+    forward.data += beside(work, once, forward.total());
+    backward.data += beside(work, again * once, backward.total());
+}
+
+/// What communication that runs beside `computation` adds to it: what is longer is waited
+/// for, and while both run the collective's blocks hold their multiprocessors.
+fn beside(work: &Workload, communication: f64, computation: f64) -> f64 {
+    let taken = (COMMUNICATION_BLOCKS / work.cluster.device.multiprocessors).min(1.0);
+    (communication - computation).max(0.0) + taken * communication.min(computation)
 }
 
 fn data_group(work: &Workload) -> Group {
