@@ -4,6 +4,7 @@
 //! - [`PairTask`] (MNLI, QQP and tables like them), [`read_race`] and [`Squad::read`] give [`Examples`].
 //! - [`Packer`] makes [`Encoded`] sequences of pairs and choices, and [`Window`]s of passages; [`Padded`] is a
 //!   batch of them.
+//! - [`TaskForm::read`] joins these: a [`TaskData`] encodes its items by number and scores a model's outputs.
 //! - [`EpochOrder`] says which example comes when; [`Task::protocol`] is what the paper trained with.
 //! - [`predicted_class`], [`ClassScores`] and [`RaceScores`] score classes; [`SpanSearch`] finds an answer's text,
 //!   [`Squad::report`] scores it.
@@ -27,6 +28,7 @@
 
 mod classify;
 mod consecutive;
+mod dataset;
 mod embedding;
 mod examples;
 mod order;
@@ -43,6 +45,7 @@ mod windows;
 
 pub use classify::{ClassScores, RaceScores, predicted_class};
 pub use consecutive::{PairCut, consecutive_pairs};
+pub use dataset::{Head, TaskData, TaskForm, TaskReport};
 pub use embedding::{cosine, mean_pool};
 pub use examples::{Answer, Examples, Level, Malformed, MultipleChoice, Pair, Skipped, SpanQuestion};
 pub use order::EpochOrder;

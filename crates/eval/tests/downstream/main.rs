@@ -1,5 +1,6 @@
 //! The files, sequences and scores of the tasks that encoders are fine-tuned on.
 
+mod dataset;
 mod fixture;
 mod pairs;
 mod race;
