@@ -4,6 +4,7 @@ use super::classify::{ClassScores, RaceScores, predicted_class};
 use super::examples::{Examples, Malformed, MultipleChoice, Pair, Skipped, SpanQuestion};
 use super::pack::{Encoded, Packer};
 use super::pairs::PairTask;
+use super::protocol::Task;
 use super::race::read_race;
 use super::spans::{Prediction, SpanSearch, WindowScores};
 use super::squad::Squad;
@@ -45,6 +46,19 @@ enum Items {
     Pairs { classes: usize, pairs: Vec<Pair> },
     Choices(Vec<MultipleChoice>),
     Spans { version: Squad, questions: Vec<SpanQuestion>, windows: Vec<Window> },
+}
+
+impl Task {
+    /// The form of the paper's task.
+    pub fn form(self) -> TaskForm {
+        match self {
+            Task::Mnli => TaskForm::Pairs(PairTask::mnli()),
+            Task::Qqp => TaskForm::Pairs(PairTask::qqp()),
+            Task::Race => TaskForm::Choice,
+            Task::Squad1 => TaskForm::Spans(Squad::V1, Sliding::BERT),
+            Task::Squad2 => TaskForm::Spans(Squad::V2, Sliding::BERT),
+        }
+    }
 }
 
 /// The scores of a model's outputs.

@@ -2,7 +2,7 @@
 
 use crate::fixture::{file, spelling_tokenizer};
 use henge_eval::downstream::{
-    Encoded, Head, Malformed, Packer, PairTask, Sliding, Squad, Target, TaskData, TaskForm, TaskReport, Truncation,
+    Encoded, Head, Malformed, Packer, Sliding, Squad, Target, Task, TaskData, TaskForm, TaskReport, Truncation,
 };
 use std::path::Path;
 
@@ -34,11 +34,16 @@ fn scores(form: &TaskForm, path: &Path, length: usize) -> (TaskData, TaskReport,
 }
 
 #[test]
+fn the_papers_tasks_have_their_heads() {
+    let heads = Task::ALL.map(|task| task.form().head());
+    assert_eq!(heads, [Head::Classes(3), Head::Classes(2), Head::Span, Head::Span, Head::Choice]);
+}
+
+#[test]
 fn pairs_are_scored_by_class() {
     let table = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\t0\n2\te\tf\t1\n";
     let (_folder, path) = file("dev.tsv", table);
-    let form = TaskForm::Pairs(PairTask::qqp());
-    assert_eq!(form.head(), Head::Classes(2));
+    let form = Task::Qqp.form();
     let (data, known, unknown) = scores(&form, &path, 16);
     assert_eq!((data.len(), known.score()), (3, 1.0));
     // Always class 0: one right of three, no duplicate found.
@@ -52,7 +57,7 @@ fn choices_are_scored_by_option() {
     let paper = r#"{"article": "x y", "questions": ["q _", "r"], "answers": ["D", "A"], "id": "1",
                     "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]]}"#;
     let (folder, _) = file("high/1.txt", paper);
-    let (data, known, unknown) = scores(&TaskForm::Choice, folder.path(), 16);
+    let (data, known, unknown) = scores(&Task::Race.form(), folder.path(), 16);
     assert_eq!((data.len(), known.score(), unknown.score()), (2, 1.0, 0.5));
 }
 
