@@ -4,7 +4,7 @@
 //! safetensors shards. Nothing in it depends on how many ranks wrote it.
 //!
 //! - [`Weights`] is anything that logical tensors are read from by [`Block`]: a [`Checkpoint`],
-//!   a Hugging Face folder ([`HfFolder`]).
+//!   a Hugging Face folder ([`HfFolder`]), a GGUF file ([`GgufFile`]), a Megatron checkpoint.
 //! - To save, [`stage`] makes a folder, each rank writes its [`Slot`]s through a [`ShardWriter`],
 //!   [`Manifest::assemble`] joins what they wrote and proves that nothing is missing or twice
 //!   there, and [`publish`] makes it the newest checkpoint in one rename.
@@ -42,21 +42,25 @@ mod block;
 mod checkpoint;
 mod error;
 mod facts;
+mod gguf;
 mod hugging_face;
 mod manifest;
 mod megatron;
 mod pickle;
 mod publish;
+mod quantized;
 mod shard;
 mod source;
 mod stored;
 mod tensor_file;
+mod tokenizer_file;
 mod tools;
 
 pub use block::Block;
 pub use checkpoint::Checkpoint;
 pub use error::CheckpointError;
 pub use facts::model_of;
+pub use gguf::GgufFile;
 pub use hugging_face::{Export, Exported, HfFolder, export};
 pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
@@ -65,6 +69,7 @@ pub use megatron::MegatronCheckpoint;
 pub use publish::{discard_staged, latest, newest, publish, published, set_aside_after, stage, staged};
 pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};
+pub use tokenizer_file::TokenizerFile;
 pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};
 
 use henge_spec::Parameter;

@@ -1,6 +1,8 @@
 //! Whatever weights stand at a path.
 
-use crate::{Block, Checkpoint, CheckpointError, HfFolder, Kind, MegatronCheckpoint, Weights, newest};
+use crate::{
+    Block, Checkpoint, CheckpointError, GgufFile, HfFolder, Kind, MegatronCheckpoint, TokenizerFile, Weights, newest,
+};
 use henge_spec::Parameter;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,9 +26,12 @@ pub trait Source: Weights + Send + Sync {
         self.read(p, block, out)
     }
 
-    /// The tokenizer's file, or a folder of its files, where one is known.
-    fn tokenizer(&self) -> Option<PathBuf> {
-        None
+    /// The tokenizer, where one is known.
+    ///
+    /// # Errors
+    /// Where there is one that cannot be told as a `tokenizer.json`.
+    fn tokenizer(&self) -> Result<Option<TokenizerFile>, CheckpointError> {
+        Ok(None)
     }
 }
 
@@ -39,8 +44,8 @@ impl Source for HfFolder {
         HfFolder::facts(self)
     }
 
-    fn tokenizer(&self) -> Option<PathBuf> {
-        Some(self.folder().to_path_buf())
+    fn tokenizer(&self) -> Result<Option<TokenizerFile>, CheckpointError> {
+        Ok(TokenizerFile::in_folder(self.folder()))
     }
 }
 
@@ -64,17 +69,24 @@ impl Source for Checkpoint {
         }
     }
 
-    /// `data.tokenizer` of the run, if that file is still there.
-    fn tokenizer(&self) -> Option<PathBuf> {
-        let config: toml::Table = self.manifest().run.config.parse().ok()?;
-        let path = PathBuf::from(config.get("data")?.get("tokenizer")?.as_str()?);
-        path.is_file().then_some(path)
+    /// What an import laid beside the shards, or `data.tokenizer` of the run, if that file is
+    /// still there.
+    fn tokenizer(&self) -> Result<Option<TokenizerFile>, CheckpointError> {
+        let named = || {
+            let config: toml::Table = self.manifest().run.config.parse().ok()?;
+            Some(PathBuf::from(config.get("data")?.get("tokenizer")?.as_str()?))
+        };
+        let named = || named().filter(|path| path.is_file()).map(TokenizerFile::Path);
+        Ok(TokenizerFile::in_folder(self.folder()).or_else(named))
     }
 }
 
 /// Opens what stands at a path: a checkpoint, a folder of checkpoints (the newest), a run's
-/// folder, a Hugging Face folder, or a Megatron checkpoint.
+/// folder, a Hugging Face folder, a GGUF file, or a Megatron checkpoint.
 pub fn open_source(path: &Path) -> Result<Box<dyn Source>, CheckpointError> {
+    if GgufFile::is_at(path) {
+        return Ok(Box::new(GgufFile::open(path)?));
+    }
     if path.join("config.json").is_file() && !MegatronCheckpoint::is_at(path) {
         return Ok(Box::new(HfFolder::open(path)?));
     }
@@ -86,7 +98,8 @@ pub fn open_source(path: &Path) -> Result<Box<dyn Source>, CheckpointError> {
         Err(CheckpointError::NotFound { path, problem, .. }) => Err(CheckpointError::NotFound {
             path,
             problem,
-            fix: "give a checkpoint, a run's folder, a Hugging Face folder (with config.json) or a Megatron checkpoint"
+            fix: "give a checkpoint, a run's folder, a Hugging Face folder (with config.json), a GGUF file or a \
+                  Megatron checkpoint"
                 .to_string(),
         }),
         Err(error) => Err(error),

@@ -4,6 +4,7 @@
 //! that fails is then an error with a name and not a signal, and the page cache copies as fast.
 
 use crate::Block;
+use crate::quantized::Quantized;
 use half::{bf16, f16};
 use henge_files::{Checksum, FilesError, Operation, WithPath};
 use std::fs::File;
@@ -65,15 +66,17 @@ pub(crate) enum Element {
     F32,
     F16,
     BF16,
+    Quantized(Quantized),
 }
 
 impl Element {
-    /// Bytes of `count` elements.
+    /// Bytes of `count` elements; of whole blocks, where elements are coded in blocks.
     pub fn bytes(self, count: usize) -> usize {
         match self {
             Self::F64 => 8 * count,
             Self::F32 => 4 * count,
             Self::F16 | Self::BF16 => 2 * count,
+            Self::Quantized(code) => code.bytes(count),
         }
     }
 
@@ -84,6 +87,7 @@ impl Element {
             Self::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
             Self::F16 => each(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
             Self::BF16 => each(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
+            Self::Quantized(code) => code.decode(bytes, out),
         }
     }
 

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// A checkpoint, a run's folder (its newest checkpoint) or a Hugging Face GPT-2 folder
-    #[arg(long, value_name = "PATH")]
+    /// A checkpoint, a run's folder (its newest checkpoint), a Hugging Face folder, a GGUF file
+    /// or a Megatron checkpoint
+    #[arg(long, visible_alias = "model", value_name = "PATH")]
     pub checkpoint: PathBuf,
     /// gpt2, a tokenizer.json or a folder that holds one [default: what lies beside the
     /// checkpoint or is recorded in it]

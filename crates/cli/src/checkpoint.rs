@@ -36,7 +36,7 @@ enum Command {
     },
     /// Compare two models tensor by tensor
     Diff {
-        /// Checkpoint, run folder or Hugging Face folder
+        /// Checkpoint, run folder, Hugging Face folder, GGUF file or Megatron checkpoint
         left: PathBuf,
         /// The other
         right: PathBuf,
@@ -55,7 +55,7 @@ enum Command {
     },
     /// Make a checkpoint of weights from elsewhere
     Import {
-        /// Hugging Face folder
+        /// Hugging Face folder, GGUF file or Megatron checkpoint
         from: PathBuf,
         /// Folder to write
         out: PathBuf,
@@ -123,8 +123,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Command::Import { from, out, cut } => {
             let source = open_source(&from).map_err(failure)?;
             let manifest = import(source.as_ref(), cut.cut(), &out).map_err(failure)?;
-            say(json, &json!({ "out": out, "tensors": manifest.tensors.len(), "model": manifest.model }), || {
-                format!("wrote {}: {} tensors, no moments", out.display(), manifest.tensors.len())
+            let tokenizer = match source.tokenizer() {
+                Ok(Some(_)) => "its tokenizer lies beside them".to_string(),
+                Ok(None) => "no tokenizer is known".to_string(),
+                Err(error) => format!("its tokenizer was left out: {error}"),
+            };
+            let document = json!({ "out": out, "tensors": manifest.tensors.len(), "model": manifest.model, "tokenizer": tokenizer });
+            say(json, &document, || {
+                format!("wrote {}: {} tensors, no moments; {tokenizer}", out.display(), manifest.tensors.len())
             })
         }
         Command::Export { path, out, dtype, max_file_mb, tokenizer } => {

@@ -1,7 +1,7 @@
 //! A model to ask: its shape, where its weights are, its tokenizer.
 
 use crate::EvalError;
-use henge_checkpoint::{Block, Checkpoint, CheckpointError, Source, model_of, open_source};
+use henge_checkpoint::{Block, Checkpoint, CheckpointError, Source, TokenizerFile, model_of, open_source};
 use henge_data::CorpusCard;
 use henge_data::tokenizer::Tokenizer;
 use henge_spec::{Arch, Layout, Model, Parameter};
@@ -13,8 +13,16 @@ pub struct Loaded {
     source: Box<dyn Source>,
 }
 
+/// Where a tokenizer is.
+enum Found {
+    /// What [`Tokenizer::load`] takes.
+    Name(String),
+    /// Text of its own, inside the file of the weights.
+    Json(String),
+}
+
 impl Loaded {
-    /// Opens a Hugging Face folder, a checkpoint, or the newest one of a run's folder.
+    /// Opens a Hugging Face folder, a GGUF file, a checkpoint, or the newest one of a run's folder.
     ///
     /// # Errors
     /// Where there is none, where it is damaged, and for families that cannot be run.
@@ -45,11 +53,18 @@ impl Loaded {
     /// with them.
     ///
     /// # Errors
-    /// Where there is none, and where its ids are not all below the model's vocabulary.
+    /// Where there is none, where it is not understood, and where its ids are not all below the
+    /// model's vocabulary.
     pub fn tokenizer(&self, name: Option<&str>) -> Result<Tokenizer, EvalError> {
-        let found = name.map(str::to_string).or_else(|| self.find_tokenizer());
-        let name = found.ok_or_else(|| EvalError::NoTokenizer { path: self.path().to_path_buf() })?;
-        let tokenizer = Tokenizer::load(&name)?;
+        let found = match name {
+            Some(name) => Found::Name(name.to_string()),
+            None => self.find_tokenizer()?.ok_or_else(|| EvalError::NoTokenizer { path: self.path().to_path_buf() })?,
+        };
+        let tokenizer = match found {
+            Found::Name(name) => Tokenizer::load(&name)?,
+            Found::Json(json) => Tokenizer::parse(&self.path().display().to_string(), &json)?,
+        };
+        let name = tokenizer.name().to_string();
         let (size, vocab_size) = (tokenizer.vocabulary_size(), self.model.vocab_size);
         if size > vocab_size {
             return Err(EvalError::ForeignTokenizer { name, size, path: self.path().to_path_buf(), vocab_size });
@@ -59,16 +74,20 @@ impl Loaded {
 
     /// Whether [`Loaded::tokenizer`] would find one.
     pub fn has_tokenizer(&self) -> bool {
-        self.find_tokenizer().is_some()
+        self.find_tokenizer().is_ok_and(|found| found.is_some())
     }
 
-    fn find_tokenizer(&self) -> Option<String> {
+    fn find_tokenizer(&self) -> Result<Option<Found>, EvalError> {
+        let known = match self.source.tokenizer()? {
+            Some(TokenizerFile::Json(json)) => return Ok(Some(Found::Json(json))),
+            Some(TokenizerFile::Path(path)) => Some(path).filter(|path| path.is_file() || holds_tokenizer(path)),
+            None => None,
+        };
         let name = |path: PathBuf| path.display().to_string();
-        let known = self.source.tokenizer().filter(|path| path.is_file() || holds_tokenizer(path));
         // A run's tokenizer may lie in its folder, two above a checkpoint.
         let beside =
             || self.path().ancestors().take(3).map(|folder| folder.join("tokenizer.json")).find(|f| f.is_file());
-        known.or_else(beside).map(name).or_else(|| recorded(self.path()))
+        Ok(known.or_else(beside).map(name).or_else(|| recorded(self.path())).map(Found::Name))
     }
 
     /// Refuses a layout that the model cannot be cut into.

@@ -3,7 +3,7 @@
 use super::{INDEX, SINGLE, stored_shape};
 use crate::tensor_file::header;
 use crate::tools::write_folder;
-use crate::{Block, CheckpointError, Source, model_of};
+use crate::{Block, CheckpointError, Source, TokenizerFile, model_of};
 use half::{bf16, f16};
 use henge_files::{Operation, WithPath};
 use henge_spec::{DType, Model, Parameter, parameters};
@@ -15,18 +15,6 @@ use std::path::{Path, PathBuf};
 
 /// Elements converted at a time.
 const PANEL: usize = 1 << 20;
-
-/// The files that together are a tokenizer.
-const TOKENIZER_FILES: [&str; 8] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "tokenizer.model",
-];
 
 /// How to write a Hugging Face folder.
 #[derive(Clone, Debug)]
@@ -227,15 +215,9 @@ fn encode(dtype: Dtype, values: &[f32], bytes: &mut Vec<u8>) {
 
 /// Copies the tokenizer that was asked for, else the one that the source knows.
 fn copy_tokenizer(source: &dyn Source, options: &Export, folder: &Path) -> Result<Vec<String>, CheckpointError> {
-    let Some(from) = options.tokenizer.clone().or_else(|| source.tokenizer()) else { return Ok(Vec::new()) };
-    let copy = |from: PathBuf, name: &str| -> Result<String, CheckpointError> {
-        let to = folder.join(name);
-        std::fs::copy(&from, &to).with_path(&from, Operation::Read)?;
-        Ok(name.to_string())
+    let known = match &options.tokenizer {
+        Some(path) => Some(TokenizerFile::Path(path.clone())),
+        None => source.tokenizer()?,
     };
-    if !from.is_dir() {
-        return Ok(vec![copy(from, TOKENIZER_FILES[0])?]);
-    }
-    let there = TOKENIZER_FILES.into_iter().filter(|name| from.join(name).is_file());
-    there.map(|name| copy(from.join(name), name)).collect()
+    known.map_or_else(|| Ok(Vec::new()), |tokenizer| tokenizer.lay(folder))
 }

@@ -42,7 +42,16 @@ impl HfFolder {
         let names = |(place, file): (usize, &TensorFile)| {
             file.metadata.offset_keys().into_iter().map(move |name| (name, place)).collect::<Vec<_>>()
         };
-        let places = files.iter().enumerate().flat_map(names).collect();
+        let places: BTreeMap<String, usize> = files.iter().enumerate().flat_map(names).collect();
+        let layers = facts.get("model.layers").and_then(Value::as_integer).unwrap_or(0);
+        if layers as usize > places.len() {
+            // Lists of that many layers would ask for the machine's memory.
+            return Err(CheckpointError::Unsupported {
+                file: folder.join("config.json"),
+                what: format!("it tells of {layers} layers, and there are {} tensors in all", places.len()),
+                fix: fix.to_string(),
+            });
+        }
         Ok(Self { folder: folder.to_path_buf(), facts, files, places })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Cut, cut::Piece, write_folder};
 use crate::manifest::{MANIFEST, Manifest, RunState, ShardRecord};
-use crate::{Checkpoint, CheckpointError, ShardWriter, Slot, Source, model_of};
+use crate::{Checkpoint, CheckpointError, ShardWriter, Slot, Source, TokenizerFile, model_of};
 use henge_files::write_atomic;
 use std::io::Write;
 use std::path::Path;
@@ -10,28 +10,31 @@ use std::path::Path;
 /// Writes a checkpoint again with another cut into shards, bit for bit the same tensors and
 /// state. Any layout reads any cut; a matching one reads faster.
 pub fn reshape(checkpoint: &Checkpoint, cut: Cut, out: &Path) -> Result<Manifest, CheckpointError> {
-    rewrite(checkpoint, checkpoint.manifest().run.clone(), cut, out)
+    let tokenizer = TokenizerFile::in_folder(checkpoint.folder());
+    rewrite(checkpoint, checkpoint.manifest().run.clone(), cut, out, tokenizer.as_ref())
 }
 
-/// Makes a checkpoint of step 0, without moments, from any [`Source`].
+/// Makes a checkpoint of step 0, without moments, from any [`Source`]. The tokenizer that the
+/// source has is laid beside the shards, so that the checkpoint can travel; one that cannot be
+/// told ([`Source::tokenizer`] fails) is left out.
 pub fn import(source: &dyn Source, cut: Cut, out: &Path) -> Result<Manifest, CheckpointError> {
     let run = RunState { config: origin(source), ..RunState::default() };
-    rewrite(source, run, cut, out)
+    rewrite(source, run, cut, out, source.tokenizer().ok().flatten().as_ref())
 }
 
-/// The part of a run file that an import knows: where the weights and the tokenizer came from.
+/// The part of a run file that an import knows: where the weights came from.
 fn origin(source: &dyn Source) -> String {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let quoted = |path: &Path| toml::Value::String(absolute(path).display().to_string()).to_string();
-    let mut text = format!("[init]\nfrom = {}\n", quoted(source.path()));
-    let file = source.tokenizer().map(|path| if path.is_dir() { path.join("tokenizer.json") } else { path });
-    if let Some(file) = file.filter(|file| file.is_file()) {
-        text += &format!("\n[data]\ntokenizer = {}\n", quoted(&file));
-    }
-    text
+    let absolute = std::path::absolute(source.path()).unwrap_or_else(|_| source.path().to_path_buf());
+    format!("[init]\nfrom = {}\n", toml::Value::String(absolute.display().to_string()))
 }
 
-fn rewrite(source: &dyn Source, run: RunState, cut: Cut, out: &Path) -> Result<Manifest, CheckpointError> {
+fn rewrite(
+    source: &dyn Source,
+    run: RunState,
+    cut: Cut,
+    out: &Path,
+    tokenizer: Option<&TokenizerFile>,
+) -> Result<Manifest, CheckpointError> {
     let model = model_of(&source.facts(), source.path())?;
     if let Some((what, fix)) = cut.problem(&model) {
         return Err(CheckpointError::Unsupported { file: source.path().to_path_buf(), what, fix });
@@ -40,6 +43,7 @@ fn rewrite(source: &dyn Source, run: RunState, cut: Cut, out: &Path) -> Result<M
         let pieces = cut.pieces(&model, &source.kinds());
         let shards = pieces.into_iter().enumerate().map(|(rank, pieces)| write_shard(source, folder, rank, pieces));
         let manifest = Manifest::assemble(&model, run, shards.collect::<Result<_, _>>()?)?;
+        tokenizer.map(|tokenizer| tokenizer.lay(folder)).transpose()?;
         write_atomic(&folder.join(MANIFEST), |file| file.write_all(manifest.to_text().as_bytes()))?;
         Ok(manifest)
     })

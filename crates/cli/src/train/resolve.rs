@@ -1,7 +1,7 @@
 //! From a run file, its overrides and its starting weights to a checked run.
 
 use crate::failure::Failure;
-use henge_checkpoint::{Block, CheckpointError, HfFolder, Weights};
+use henge_checkpoint::{Block, CheckpointError, Source, open_source};
 use henge_spec::{Parameter, Run, Settings};
 use henge_train::ReadWeights;
 use std::path::Path;
@@ -13,23 +13,25 @@ pub fn resolve(file: &Path, overrides: &[String]) -> Result<(Run, Option<ReadWei
         .map_err(|error| Failure::request(format!("{name}: {error}; give the path of a run file")))?;
     let mut settings = Settings::parse(&text, &name)?;
     overrides.iter().try_for_each(|text| settings.set(text))?;
-    let folder = match settings.text("init.from").map(str::to_string) {
+    let weights = match settings.text("init.from").map(str::to_string) {
         Some(from) => Some(adopt(&mut settings, Path::new(&from))?),
         None => None,
     };
-    Ok((Run::resolve(settings)?, folder.map(reader)))
+    Ok((Run::resolve(settings)?, weights.map(reader)))
 }
 
-fn adopt(settings: &mut Settings, from: &Path) -> Result<HfFolder, Failure> {
-    let folder = HfFolder::open(from)?;
-    settings.adopt(&folder.facts(), &from.join("config.json").display().to_string())?;
-    Ok(folder)
+fn adopt(settings: &mut Settings, from: &Path) -> Result<Box<dyn Source>, Failure> {
+    let source = open_source(from)?;
+    let config = source.path().join("config.json");
+    let told = if config.is_file() { config.as_path() } else { source.path() };
+    settings.adopt(&source.facts(), &told.display().to_string())?;
+    Ok(source)
 }
 
-fn reader(folder: HfFolder) -> ReadWeights {
+fn reader(source: Box<dyn Source>) -> ReadWeights {
     Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
         let block = Block { row, rows, column, columns };
-        Ok(folder.read(parameter, block, out)?)
+        Ok(source.read(parameter, block, out)?)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::added::AddedTokens;
 use super::byte_level::ByteLevel;
+use super::sentencepiece::SentencePiece;
 use super::{Kind, Tokenizer};
 use crate::error::DataError;
 use henge_files::{Checksum, FilesError, Operation};
@@ -29,17 +30,22 @@ pub(super) fn load(name: &str) -> Result<Tokenizer, DataError> {
     if !path.exists() {
         return Err(fault(
             "there is no such file, folder or vocabulary; give gpt2, p50k_base, cl100k_base, o200k_base, \
-             a tokenizer.json or a folder that holds one"
+             a tokenizer.json, a SentencePiece .model or a folder that holds one"
                 .into(),
         ));
     }
-    hugging_face(name, path).map_err(fault)
+    let loaded = if is_sentencepiece(path) { sentencepiece_file(name, path) } else { hugging_face(name, path) };
+    loaded.map_err(fault)
 }
 
 fn load_folder(name: &str, folder: &Path) -> Result<Tokenizer, String> {
     let json = folder.join("tokenizer.json");
     if json.is_file() {
         return hugging_face(name, &json);
+    }
+    let models = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"].map(|file| folder.join(file));
+    if let Some(model) = models.iter().find(|model| model.is_file()) {
+        return sentencepiece_file(name, model);
     }
     let vocabulary = only_file(folder, "vocab.json")?;
     let merges = only_file(folder, "merges.txt")?;
@@ -53,6 +59,23 @@ fn load_folder(name: &str, folder: &Path) -> Result<Tokenizer, String> {
         .collect::<Result<_, _>>()?;
     let model = byte_level(&tokens, &pairs)?;
     Ok(finish(name, model.size(), model.fingerprint(), Kind::ByteLevel(Box::new(model))))
+}
+
+fn is_sentencepiece(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "model")
+}
+
+fn sentencepiece_file(name: &str, path: &Path) -> Result<Tokenizer, String> {
+    let model = fs::read(path).map_err(|e| FilesError::new(path, Operation::Read, e).to_string())?;
+    sentencepiece(name, &model).map_err(|fault| format!("{}: {fault}", path.display()))
+}
+
+/// From the bytes of a SentencePiece model.
+pub(super) fn sentencepiece(name: &str, model: &[u8]) -> Result<Tokenizer, String> {
+    let mut checksum = Checksum::new();
+    checksum.update(model);
+    let model = Box::new(SentencePiece::parse(model)?);
+    Ok(finish(name, model.size(), checksum.hex(), Kind::SentencePiece(model)))
 }
 
 /// The one file of `folder` whose name ends in `ending`.
@@ -93,13 +116,16 @@ fn tiktoken<E: std::fmt::Display>(name: &str, loaded: Result<tiktoken_rs::CoreBP
 }
 
 fn hugging_face(name: &str, path: &Path) -> Result<Tokenizer, String> {
-    let text = read(path)?;
-    let mut library: tokenizers::Tokenizer =
-        text.parse().map_err(|e| format!("{}: not a Hugging Face tokenizer: {e}", path.display()))?;
+    parse(name, &read(path)?).map_err(|fault| format!("{}: {fault}", path.display()))
+}
+
+/// From the text of a `tokenizer.json`.
+pub(super) fn parse(name: &str, text: &str) -> Result<Tokenizer, String> {
+    let mut library: tokenizers::Tokenizer = text.parse().map_err(|e| format!("not a Hugging Face tokenizer: {e}"))?;
     // Published sentence encoders cut and pad every text to a fixed length; here the whole text counts.
-    library.with_truncation(None).map_err(|e| format!("{}: {e}", path.display()))?.with_padding(None);
+    library.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);
     let library = Box::new(library);
-    let value: Value = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let ids = library.get_vocab(true).into_values();
     let size = ids.max().map_or(0, |id| id as usize + 1);
     if !is_plain_byte_level(&value) {
@@ -195,7 +221,7 @@ impl<S: std::hash::BuildHasher> Vocabulary for HashMap<String, u32, S> {
 }
 
 /// GPT-2's printable character for a byte: itself where that is printable Latin-1, else from U+0100 on.
-fn byte_to_char(byte: u8) -> char {
+pub(super) fn byte_to_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if printable(byte) {
         return char::from(byte);

@@ -3,18 +3,21 @@
 //! A [`Tokenizer`] is loaded once and shared; each worker takes an [`Encoder`] of its own, which holds
 //! the word cache. Byte-level BPE with GPT-2's word pattern is encoded here, many times faster than by
 //! the general libraries and with the same ids; every other Hugging Face tokenizer goes through the
-//! `tokenizers` crate, the later OpenAI vocabularies through `tiktoken-rs`.
+//! `tokenizers` crate, the later OpenAI vocabularies through `tiktoken-rs`. SentencePiece models are read here.
 
 mod added;
 mod byte_level;
+mod library;
 mod load;
 mod merge;
 mod offsets;
+mod sentencepiece;
 mod words;
 
 use crate::error::DataError;
 use added::AddedTokens;
 use byte_level::{ByteLevel, WordCache};
+use sentencepiece::SentencePiece;
 use tiktoken_rs::CoreBPE;
 
 /// What a corpus's tokens mean.
@@ -48,14 +51,29 @@ enum Kind {
     },
     Library(Box<tokenizers::Tokenizer>),
     Tiktoken(Box<CoreBPE>),
+    SentencePiece(Box<SentencePiece>),
 }
 
 impl Tokenizer {
     /// Loads a tokenizer by name: `gpt2` (also `r50k_base`), another tiktoken vocabulary
-    /// (`p50k_base`, `cl100k_base`, `o200k_base`), a `tokenizer.json`, or a folder that holds one or holds
-    /// `vocab.json` and `merges.txt` (any names that end so).
+    /// (`p50k_base`, `cl100k_base`, `o200k_base`), a `tokenizer.json`, a SentencePiece `.model`, or a folder
+    /// that holds one of these or holds `vocab.json` and `merges.txt` (any names that end so).
     pub fn load(name: &str) -> Result<Self, DataError> {
         load::load(name)
+    }
+
+    /// From the text of a `tokenizer.json` that has no file of its own; `name` is for messages.
+    pub fn parse(name: &str, json: &str) -> Result<Self, DataError> {
+        load::parse(name, json).map_err(|fault| DataError::Tokenizer { name: name.to_string(), fault })
+    }
+
+    /// From the bytes of a SentencePiece `.model`; `name` is for messages.
+    ///
+    /// # Errors
+    /// What is wrong with the model or not supported: word and character models, unused pieces in BPE,
+    /// blanks that end words.
+    pub fn from_sentencepiece(name: &str, model: &[u8]) -> Result<Self, DataError> {
+        load::sentencepiece(name, model).map_err(|fault| DataError::Tokenizer { name: name.to_string(), fault })
     }
 
     /// The name it was loaded by.
@@ -87,6 +105,7 @@ impl Tokenizer {
                 [id] => Some(id),
                 _ => None,
             },
+            Kind::SentencePiece(model) => model.token_id(token),
         }
     }
 
@@ -95,6 +114,7 @@ impl Tokenizer {
         match &self.kind {
             Kind::ByteLevelWithAdded { library, .. } | Kind::Library(library) => library.id_to_token(id),
             Kind::ByteLevel(_) | Kind::Tiktoken(_) => self.decode(&[id]).ok(),
+            Kind::SentencePiece(model) => model.token_text(id).map(str::to_string),
         }
     }
 
@@ -112,6 +132,9 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         match &self.kind {
             Kind::ByteLevel(model) | Kind::ByteLevelWithAdded { model, .. } => {
+                model.decode(ids).map_err(|id| self.fault(format!("id {id} is not in the vocabulary")))
+            }
+            Kind::SentencePiece(model) => {
                 model.decode(ids).map_err(|id| self.fault(format!("id {id} is not in the vocabulary")))
             }
             Kind::Library(library) => library.decode(ids, false).map_err(|e| self.fault(e.to_string())),
@@ -151,6 +174,10 @@ impl Encoder<'_> {
             }
             Kind::Library(library) => return self.through_library(library, text, out),
             Kind::Tiktoken(model) => out.extend(model.encode_ordinary(text)),
+            Kind::SentencePiece(model) => {
+                let encoded = model.encode(text, &mut self.cache, out);
+                return encoded.map_err(|fault| self.tokenizer.fault(fault));
+            }
         }
         Ok(())
     }
