@@ -113,3 +113,26 @@ fn shuffled(count: usize, draws: &mut Draws) -> Vec<usize> {
     }
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of `n` words comes with probability proportional to `1 / n`.
+    #[test]
+    fn run_lengths_follow_their_law() {
+        let mut draws = Draws::new(11);
+        for longest in 1..=3 {
+            let mut counts = vec![0; longest];
+            let n = 60_000;
+            (0..n).for_each(|_| counts[Masking::MEGATRON.draw_run(longest, &mut draws) - 1] += 1);
+            let sum: f64 = (1..=longest).map(|n| 1.0 / n as f64).sum();
+            for (i, &count) in counts.iter().enumerate() {
+                let share = 1.0 / ((i + 1) as f64 * sum);
+                let error = 5.0 * (share * (1.0 - share) / f64::from(n)).sqrt();
+                let found = f64::from(count) / f64::from(n);
+                assert!((found - share).abs() <= error, "runs of {} of {longest}: {found}, not {share}", i + 1);
+            }
+        }
+    }
+}

@@ -52,3 +52,22 @@ fn draw_target(longest: u64, draws: &mut Draws) -> u64 {
         _ => longest,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nine in ten are as long as they may be, the others uniform from 2 on.
+    #[test]
+    fn targets_follow_their_law() {
+        let (longest, n) = (21u64, 100_000);
+        let mut counts = vec![0u32; longest as usize + 1];
+        (0..n).for_each(|i| counts[draw_target(longest, &mut Draws::new(i)) as usize] += 1);
+        assert_eq!(counts[..2], [0, 0]);
+        for (target, &count) in counts.iter().enumerate().skip(2) {
+            let share = 0.1 / (longest - 1) as f64 + if target as u64 == longest { 0.9 } else { 0.0 };
+            let error = 5.0 * (share * (1.0 - share) / n as f64).sqrt();
+            assert!((f64::from(count) / n as f64 - share).abs() < error, "{count} of {target}");
+        }
+    }
+}
