@@ -10,15 +10,10 @@ use toml::Value;
 /// The model that facts describe. `file` names their source in errors.
 ///
 /// # Errors
-/// [`CheckpointError::Unsupported`] where a key is absent or is no value of its kind, and for
-/// encoders, whose tensors are not listed yet.
+/// [`CheckpointError::Unsupported`] where a key is absent or is no value of its kind.
 pub fn model_of(facts: &BTreeMap<String, Value>, file: &Path) -> Result<Model, CheckpointError> {
     let facts = Facts { facts, file };
     let arch: Arch = facts.choice("arch")?;
-    if arch == Arch::Bert {
-        let what = "it is an encoder".to_string();
-        return Err(facts.unsupported(what, "encoders are not built; give a decoder"));
-    }
     Ok(Model {
         arch,
         layers: facts.size("layers")?,
@@ -43,7 +38,7 @@ pub fn model_of(facts: &BTreeMap<String, Value>, file: &Path) -> Result<Model, C
             None => None,
             Some(_) => Some(Rope::plain(facts.number("rope.theta")?)),
         },
-        token_types: 0,
+        token_types: if facts.get("token_types").is_some() { facts.size("token_types")? } else { 0 },
         qkv_bias: false,
     })
 }

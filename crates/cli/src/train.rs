@@ -3,6 +3,7 @@
 mod fault;
 mod folder;
 pub mod order;
+mod pairs;
 mod progress;
 pub mod resolve;
 mod sources;

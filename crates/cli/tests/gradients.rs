@@ -4,7 +4,7 @@
 use henge_comm::{Grid, threads};
 use henge_cpu::Plain;
 use henge_model::{Context, Dropouts, LossGradient, Microbatch, Output, Place, Stage, Store};
-use henge_spec::{Layout, Model, Recompute, parameters};
+use henge_spec::{Activation, Arch, Layout, Model, NormPlacement, Recompute, Rope, parameters};
 use henge_tensor::{Backend, Buffer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,17 +14,42 @@ type Tensors = BTreeMap<String, Vec<f64>>;
 
 const SEQ: usize = 6;
 
-fn model() -> Model {
-    let mut model = Model::gpt(2, 16, 4, SEQ, 37);
+fn gpt() -> Model {
     // Wide weights, so that no gradient is small against the error of a difference.
-    model.init_std = 0.3;
-    model
+    Model { init_std: 0.3, ..Model::gpt(2, 16, 4, SEQ, 37) }
 }
 
-fn micro() -> Microbatch {
+/// Each family, and what varies inside it.
+fn models() -> Vec<(&'static str, Model)> {
+    let llama = Model {
+        arch: Arch::Llama,
+        activation: Activation::SwiGlu,
+        rope: Some(Rope::plain(100.0)),
+        tie_embeddings: false,
+        ffn_hidden: 24,
+        ..gpt()
+    };
+    let grouped = Model { kv_heads: 2, head_dim: 6, qkv_bias: true, ..llama.clone() };
+    let bert = Model { arch: Arch::Bert, token_types: 2, activation: Activation::Gelu, ..gpt() };
+    let post = Model { norm: NormPlacement::Post, ..bert.clone() };
+    vec![
+        ("gpt", gpt()),
+        ("llama", llama),
+        ("grouped llama", grouped),
+        ("pre-norm bert", bert),
+        ("post-norm bert", post),
+    ]
+}
+
+fn micro(model: &Model) -> Microbatch {
     let tokens: Vec<u32> = (0..3 * SEQ as u32).map(|i| (i * i * 5 + i * 3) % 37).collect();
     let labels = tokens.iter().map(|&token| if token % 5 == 0 { -1 } else { i64::from((token * 7 + 1) % 37) });
-    Microbatch { samples: vec![4, 5, 11], labels: labels.collect(), tokens }
+    let micro = Microbatch { samples: vec![4, 5, 11], labels: labels.collect(), tokens, ..Microbatch::default() };
+    if model.arch != Arch::Bert {
+        return micro;
+    }
+    let types = (0..3 * SEQ).map(|token| u32::from(token % SEQ > 2)).collect();
+    Microbatch { lengths: vec![SEQ, 4, 5], types, order: vec![1, -1, 0], ..micro }
 }
 
 /// Loss and whole gradients of the model over `tensor` ranks, one element moved by `delta`.
@@ -43,11 +68,12 @@ fn run(model: &Model, tensor: usize, moved: Option<(&str, usize, f64)>) -> (f64,
         let stage = Stage::new(&backend, &store, 0, &model, &place, Recompute::None);
         let dropouts = Dropouts::of(&model, 5);
         let at = Context { backend: &backend, comm: &comm, model: &model, place, dropouts };
-        let gradient = LossGradient { grads: &mut store.grads, scale: 1.0 };
-        let (output, saved) = stage.forward(&at, &micro(), None, gradient).expect("forward");
+        let gradient = LossGradient { grads: &mut store.grads, scale: 1.0, order_scale: 0.75 };
+        let (output, saved) = stage.forward(&at, &micro(&model), None, gradient).expect("forward");
         let Output::Losses(losses) = output else { panic!("one stage ends with losses") };
-        stage.backward(&at, &micro(), saved, None, &mut store.grads).expect("backward");
-        Ok::<_, Infallible>((losses.iter().sum::<f64>(), blocks(&store)))
+        stage.backward(&at, &micro(&model), saved, None, &mut store.grads).expect("backward");
+        let loss = losses.tokens.iter().sum::<f64>() + 0.75 * losses.order.iter().sum::<f64>();
+        Ok::<_, Infallible>((loss, blocks(&store)))
     });
     let ranks = ranks.expect("every rank ends");
     (ranks[0].0, whole(&ranks.into_iter().map(|(_, blocks)| blocks).collect::<Vec<_>>()))
@@ -93,20 +119,25 @@ fn move_element(store: &mut Store<Device>, name: &str, element: usize, delta: f6
 
 #[test]
 fn gradients_are_the_slopes_of_the_loss() {
-    let model = model();
-    let (_, gradients) = run(&model, 1, None);
-    for parameter in parameters(&model) {
+    for (family, model) in models() {
+        check_slopes(family, &model);
+    }
+}
+
+fn check_slopes(family: &str, model: &Model) {
+    let (_, gradients) = run(model, 1, None);
+    for parameter in parameters(model) {
         let gradient = &gradients[&parameter.name];
         let scale = gradient.iter().fold(0.0f64, |most, g| most.max(g.abs()));
         for element in (0..parameter.len()).step_by(parameter.len() / 5 + 1) {
             let step = 1e-5;
-            let loss = |delta| run(&model, 1, Some((&parameter.name, element, delta))).0;
+            let loss = |delta| run(model, 1, Some((&parameter.name, element, delta))).0;
             let slope = (loss(step) - loss(-step)) / (2.0 * step);
             let off = (slope - gradient[element]).abs();
             // The gradient of a key's bias is zero in exact arithmetic.
             assert!(
                 off < 1e-6 * scale.max(1e-2),
-                "{} {element}: {slope} against {}",
+                "{family}, {} {element}: {slope} against {}",
                 parameter.name,
                 gradient[element]
             );
@@ -116,15 +147,22 @@ fn gradients_are_the_slopes_of_the_loss() {
 
 #[test]
 fn every_tensor_parallel_form_is_the_one_rank_form() {
-    let model = model();
-    let (loss, gradients) = run(&model, 1, None);
-    for tensor in [2, 4] {
-        let (split_loss, split) = run(&model, tensor, None);
-        assert!((split_loss - loss).abs() < 1e-12 * loss, "loss over {tensor}: {split_loss} against {loss}");
+    for (family, model) in models() {
+        for tensor in [2, 4].into_iter().filter(|tensor| model.kv_heads.is_multiple_of(*tensor)) {
+            check_tensor_parallel(family, &model, tensor);
+        }
+    }
+}
+
+fn check_tensor_parallel(family: &str, model: &Model, tensor: usize) {
+    let (loss, gradients) = run(model, 1, None);
+    {
+        let (split_loss, split) = run(model, tensor, None);
+        assert!((split_loss - loss).abs() < 1e-12 * loss, "{family}, loss over {tensor}: {split_loss} against {loss}");
         for (name, want) in &gradients {
             let scale = want.iter().fold(1e-9f64, |most, g| most.max(g.abs()));
             let worst = split[name].iter().zip(want).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
-            assert!(worst < 1e-11 * scale.max(1e-3), "{name} over {tensor}: off by {worst:e} of {scale:e}");
+            assert!(worst < 1e-11 * scale.max(1e-3), "{family}, {name} over {tensor}: off by {worst:e} of {scale:e}");
         }
     }
 }

@@ -121,7 +121,8 @@ impl Model {
         let branch = clock.time("linear", || b.linear(&heads, &self.proj.weight, None));
         let middle = clock.time("add branch", || b.add_branch(&x, branch, Some(&self.proj.bias), None));
         let (x2, stats2) = clock.time("norm", || b.layer_norm(&middle, &self.gain, &self.gain, 1e-5));
-        let (act, pre) = clock.time("linear, activated", || b.linear_activated(&x2, &self.up.weight, &self.up.bias, f));
+        let (act, pre) =
+            clock.time("linear, activated", || b.linear_activated(&x2, &self.up.weight, Some(&self.up.bias), f));
         let branch = clock.time("linear", || b.linear(&act, &self.down.weight, None));
         let y = clock.time("add branch", || b.add_branch(&middle, branch, Some(&self.down.bias), None));
 

@@ -78,6 +78,12 @@ pub fn sigmoid<S: Simd>(x: S::V) -> S::V {
     S::if_less(x, S::splat(LOWEST), zero, value)
 }
 
+/// `2 sigmoid(2 x) - 1`: within a rounding of 1, not of small values.
+#[inline(always)]
+pub fn tanh<S: Simd>(x: S::V) -> S::V {
+    S::fma(S::splat(2.0), sigmoid::<S>(S::add(x, x)), S::splat(-1.0))
+}
+
 /// GeLU in its tanh form: `x sigmoid(2 u)`, `u = sqrt(2/pi) (x + 0.044715 x^3)`, since
 /// `1 + tanh(u) = 2 sigmoid(2 u)`; no digits cancel for negative `x`.
 #[inline(always)]

@@ -8,8 +8,8 @@ use common::{activation, flat, normals, wide};
 use henge_cpu::{Activation, Fast, Flat, Level, Plain, Rounding};
 use henge_random::{Dropout, Site};
 use henge_tensor::{
-    AdamStep, AttentionCall, AttentionShape, Backend, DropoutAt, Kind, Mask, Matrix, NonLinearity, Real,
-    VocabularyShard, VocabularyStats,
+    AdamStep, AttentionCall, AttentionShape, Backend, DropoutAt, Kind, Mask, Matrix, NonLinearity, Real, RotaryTable,
+    Rotation, Turn, VocabularyShard, VocabularyStats,
 };
 
 /// A CPU backend over `R`, as both of them are.
@@ -57,7 +57,7 @@ impl Operation for Linear {
         let parameters = flat(b, &normals("parameters", 3 + outputs * inputs + outputs));
         let weight = b.prepare(&parameters, 3, outputs, inputs);
         let bias = b.prepare_vector(&parameters, 3 + outputs * inputs, outputs);
-        let (y, pre) = b.linear_activated(&x, &weight, &bias, f);
+        let (y, pre) = b.linear_activated(&x, &weight, Some(&bias), f);
         let dy = activation(b, y.rows(), y.columns(), &normals("dy", y.rows() * y.columns()));
         let mut all = wide(y.values());
         let dpre = b.activation_backward(dy, &pre, f);
@@ -76,7 +76,12 @@ impl Operation for Linear {
 #[test]
 fn linear() {
     for (rows, inputs) in SHAPES {
-        for (outputs, f) in [(2, NonLinearity::SwiGlu), (45, NonLinearity::Gelu), (64, NonLinearity::GeluTanh)] {
+        for (outputs, f) in [
+            (2, NonLinearity::SwiGlu),
+            (45, NonLinearity::Gelu),
+            (64, NonLinearity::GeluTanh),
+            (19, NonLinearity::Tanh),
+        ] {
             check(&format!("{rows} x {inputs} x {outputs} {f}"), 2e-6, &Linear { rows, inputs, outputs, f });
         }
     }
@@ -112,6 +117,78 @@ fn layer_norm() {
         let tolerance = if columns == 1 { 1e-4 } else { 3e-6 };
         check(&format!("{rows} x {columns}"), tolerance, &Norm { rows, columns });
     }
+}
+
+struct RmsNorm {
+    rows: usize,
+    columns: usize,
+}
+
+impl Operation for RmsNorm {
+    fn on<R: Real, B: Cpu<R>>(&self, b: &B) -> Vec<f64> {
+        let Self { rows, columns } = *self;
+        let x = activation(b, rows, columns, &normals("x", rows * columns));
+        let gain = b.prepare_vector(&flat(b, &normals("gain", columns)), 0, columns);
+        let (y, stats) = b.rms_norm(&x, &gain, 1e-5);
+        let dy = activation(b, rows, columns, &normals("dy", rows * columns));
+        let mut dx = activation(b, rows, columns, &normals("dx", rows * columns));
+        let mut grads = flat(b, &normals("grads", columns + 3));
+        b.rms_norm_backward(&dy, &x, &stats, &gain, &mut dx, &mut grads, 3);
+        [y.values(), dx.values(), grads.values()].map(wide).concat()
+    }
+}
+
+#[test]
+fn rms_norm() {
+    for (rows, columns) in SHAPES {
+        // One column is its own root mean square: gradients meet 1 / x.
+        let tolerance = if columns == 1 { 1e-4 } else { 3e-6 };
+        check(&format!("{rows} x {columns}"), tolerance, &RmsNorm { rows, columns });
+    }
+}
+
+struct Rotate {
+    heads: usize,
+    pairs: usize,
+    turn: Turn,
+}
+
+impl Operation for Rotate {
+    fn on<R: Real, B: Cpu<R>>(&self, b: &B) -> Vec<f64> {
+        let (positions, columns) = ([5, 0, 3, 3, 8], self.heads * 2 * self.pairs + 7);
+        let frequencies: Vec<f64> = (0..self.pairs).map(|pair| 0.7_f64.powi(pair as i32)).collect();
+        let table = RotaryTable::new(9, &frequencies, 1.1);
+        let mut qkv = activation(b, positions.len(), columns, &normals("qkv", positions.len() * columns));
+        let rotation = Rotation { table: &table, positions: &positions, heads: self.heads, turn: self.turn };
+        b.rotate(&mut qkv, &rotation);
+        wide(qkv.values())
+    }
+}
+
+#[test]
+fn rotate() {
+    for (heads, pairs) in [(1, 1), (3, 8), (2, 19), (4, 32)] {
+        for turn in [Turn::Forward, Turn::Back] {
+            check(&format!("{heads} heads of {pairs} pairs"), 1e-6, &Rotate { heads, pairs, turn });
+        }
+    }
+}
+
+struct Rows;
+
+impl Operation for Rows {
+    fn on<R: Real, B: Cpu<R>>(&self, b: &B) -> Vec<f64> {
+        let mut x = activation(b, 40, 21, &normals("x", 40 * 21));
+        let rows: Vec<usize> = (0..33).map(|i| i * 7 % 40).collect();
+        let taken = b.take_rows(&x, &rows);
+        b.add_rows(&mut x, &rows, &taken);
+        [taken.values(), x.values()].map(wide).concat()
+    }
+}
+
+#[test]
+fn rows_taken_and_added() {
+    check("33 of 40", 0.0, &Rows);
 }
 
 struct Attention<'a> {

@@ -7,7 +7,8 @@ use common::{activation, flat, normals, wide};
 use henge_cpu::Plain;
 use henge_random::{Dropout, Site};
 use henge_tensor::{
-    AttentionCall, AttentionShape, Backend, DropoutAt, Mask, NonLinearity, VocabularyShard, VocabularyStats,
+    AttentionCall, AttentionShape, Backend, DropoutAt, Mask, NonLinearity, RotaryTable, Rotation, Turn,
+    VocabularyShard, VocabularyStats,
 };
 
 type Reference = Plain<f64>;
@@ -57,6 +58,45 @@ fn layer_norm() {
 }
 
 #[test]
+fn rms_norm() {
+    let (b, rows, columns) = (Reference::new(), 3, 7);
+    let (x, gain) = (normals("x", rows * columns), normals("gain", columns));
+    let weights = normals("weights", rows * columns);
+    let forward = |x: &[f64], gain: &[f64]| b.rms_norm(&activation(&b, rows, columns, x), &gain.to_vec(), 1e-5);
+    let loss = |x: &[f64], gain: &[f64]| weighted(forward(x, gain).0.values(), &weights);
+    let (_, stats) = forward(&x, &gain);
+    let mut dx = activation(&b, rows, columns, &vec![10.0; rows * columns]);
+    let mut grads = flat(&b, &vec![1.0; columns]);
+    let dy = activation(&b, rows, columns, &weights);
+    b.rms_norm_backward(&dy, &activation(&b, rows, columns, &x), &stats, &gain, &mut dx, &mut grads, 0);
+    let dx: Vec<f64> = dx.values().iter().map(|d| d - 10.0).collect();
+    let grads: Vec<f64> = grads.values().iter().map(|d| d - 1.0).collect();
+    check("x", &x, &dx, |x| loss(x, &gain));
+    check("gain", &gain, &grads, |gain| loss(&x, gain));
+}
+
+/// Turned queries and keys: their products depend on the distance of their positions alone
+/// (2104.09864, equation 16), and turning back is the gradient of turning.
+#[test]
+fn rotary_positions() {
+    let (b, pairs, amplitude) = (Reference::new(), 4, 1.25);
+    let frequencies: Vec<f64> = (0..pairs).map(|pair| 10_f64.powf(-(pair as f64) / 2.0)).collect();
+    let table = RotaryTable::new(64, &frequencies, amplitude);
+    let turned = |x: &[f64], position: u32, turn| {
+        let mut x = activation(&b, 1, 2 * pairs, x);
+        b.rotate(&mut x, &Rotation { table: &table, positions: &[position], heads: 1, turn });
+        x.values().to_vec()
+    };
+    let (q, k, weights) = (normals("q", 2 * pairs), normals("k", 2 * pairs), normals("weights", 2 * pairs));
+    let product = |i, j| weighted(&turned(&q, i, Turn::Forward), &turned(&k, j, Turn::Forward));
+    for (i, j) in [(9, 4), (25, 20), (63, 58)] {
+        assert!((product(i, j) - product(5, 0)).abs() < 1e-5, "positions {i} and {j}"); // a table of f32
+    }
+    assert!((product(0, 0) - amplitude * amplitude * weighted(&q, &k)).abs() < 1e-12);
+    check("q", &q, &turned(&weights, 17, Turn::Back), |q| weighted(&turned(q, 17, Turn::Forward), &weights));
+}
+
+#[test]
 fn linear() {
     let (b, rows, inputs, outputs) = (Reference::new(), 4, 3, 5);
     let (x, w) = (normals("x", rows * inputs), normals("w", outputs * inputs));
@@ -77,7 +117,7 @@ fn linear() {
 
 #[test]
 fn non_linearities() {
-    for f in [NonLinearity::GeluTanh, NonLinearity::Gelu, NonLinearity::SwiGlu] {
+    for f in [NonLinearity::GeluTanh, NonLinearity::Gelu, NonLinearity::SwiGlu, NonLinearity::Tanh] {
         let (b, rows, width) = (Reference::new(), 5, 6);
         let columns = if f == NonLinearity::SwiGlu { width / 2 } else { width };
         let pre: Vec<f64> = normals("pre", rows * width).iter().map(|x| 2.0 * x).collect();
@@ -85,7 +125,7 @@ fn non_linearities() {
         let identity: Vec<f64> = (0..width * width).map(|i| f64::from(i % (width + 1) == 0)).collect();
         let identity = b.prepare(&flat(&b, &identity), 0, width, width);
         let loss = |pre: &[f64]| {
-            let (y, _) = b.linear_activated(&activation(&b, rows, width, pre), &identity, &no_bias, f);
+            let (y, _) = b.linear_activated(&activation(&b, rows, width, pre), &identity, Some(&no_bias), f);
             weighted(y.values(), &weights)
         };
         let dy = activation(&b, rows, columns, &weights);

@@ -17,7 +17,7 @@ fn step(b: &Fast, tokens: usize) {
     let mut grads = b.zeros(3 * hidden * vocabulary, Kind::Gradient);
     let x = b.upload(tokens, hidden, &vec![0.5; tokens * hidden]);
     let (normed, stats) = b.layer_norm(&x, &gain, &gain, 1e-5);
-    let (fused, _) = b.linear_activated(&normed, &qkv, &bias, NonLinearity::GeluTanh);
+    let (fused, _) = b.linear_activated(&normed, &qkv, Some(&bias), NonLinearity::GeluTanh);
     let shape = AttentionShape { batch: 2, seq: tokens / 2, heads: 4, kv_heads: 4, head_dim: hidden / 4 };
     let call = AttentionCall { shape, mask: Mask::Causal, scale: 0.25, dropout: None };
     let (y, logs) = b.attention(&fused, &call);

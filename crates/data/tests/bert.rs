@@ -5,6 +5,7 @@ mod common;
 use common::test_data;
 use henge_data::Corpus;
 use henge_data::bert::{BertSamples, BertVocabulary};
+use henge_data::order::Part;
 use std::fs;
 
 const LENGTH: usize = 128;
@@ -22,7 +23,7 @@ fn samples() -> Option<(BertSamples, BertVocabulary)> {
         continues: tokens.iter().map(|t| t.starts_with("##")).collect(),
     };
     let corpus = Corpus::open(&folder.join("my-bert_text_sentence")).unwrap();
-    Some((BertSamples::new(&corpus, vocabulary.clone(), LENGTH as u64, 1234).unwrap(), vocabulary))
+    Some((BertSamples::new(&corpus.whole(Part::Train), vocabulary.clone(), LENGTH as u64, 1234).unwrap(), vocabulary))
 }
 
 /// Fails when `share` of `n` draws is more than five standard errors from `expected`.

@@ -1,17 +1,37 @@
 //! Self-attention, heads split whole over the tensor group.
 //!
 //! `[b s, h] -> qkv [b s, 3 h/t] -> heads -> [b s, h/t] -> partial [b s, h]`. Queries, keys
-//! and values are blocks side by side; each rank holds whole heads of each.
+//! and values are blocks side by side; each rank holds whole heads of each. Where positions
+//! are rotary, queries and keys turn between the first product and the heads.
 
 use crate::linear::Linear;
-use crate::{Context, Microbatch, Store};
+use crate::residual::Branch;
+use crate::{Context, Microbatch, Step, Store};
 use henge_comm::CommError;
-use henge_tensor::{AttentionCall, AttentionShape, Backend, CachedAttention, CachedRun, DropoutAt, Mask};
+use henge_spec::{Arch, Model};
+use henge_tensor::{
+    AttentionCall, AttentionShape, Backend, CachedAttention, CachedRun, DropoutAt, Mask, RotaryTable, Rotation, Turn,
+};
+use std::sync::Arc;
 
 pub(crate) struct Attention<B: Backend> {
     qkv: Linear<B>,
     output: Linear<B>,
     layer: usize,
+    rotary: Option<Rotary>,
+}
+
+/// The angles of a stage's layers.
+#[derive(Clone)]
+pub(crate) struct Rotary(Arc<RotaryTable>);
+
+impl Rotary {
+    /// For every position of a model with rotary positions.
+    pub fn of(model: &Model) -> Option<Self> {
+        let rope = model.rope?;
+        let table = RotaryTable::new(model.seq_len, &rope.frequencies(model.head_dim), rope.amplitude());
+        Some(Self(Arc::new(table)))
+    }
 }
 
 /// What backward needs.
@@ -23,51 +43,36 @@ pub(crate) struct SavedAttention<B: Backend> {
 }
 
 impl<B: Backend> Attention<B> {
-    pub fn new(backend: &B, store: &Store<B>, chunk: usize, layer: usize) -> Self {
+    pub fn new(backend: &B, store: &Store<B>, chunk: usize, layer: usize, rotary: Option<Rotary>) -> Self {
         let name = |part: &str| format!("layer.{layer}.attention.{part}");
         Self {
             qkv: Linear::new(backend, store, chunk, &["q", "k", "v"].map(name)),
             output: Linear::new(backend, store, chunk, &[name("output")]),
             layer,
+            rotary,
         }
     }
 
-    pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
-        self.qkv.refresh(backend, values);
-        self.output.refresh(backend, values);
+    /// Turns queries and keys, or their gradients back.
+    fn turn(&self, at: &Context<B>, qkv: &mut B::Activation, positions: &[u32], turn: Turn) {
+        let Some(Rotary(table)) = &self.rotary else { return };
+        let heads = (at.model.heads + at.model.kv_heads) / at.place.tensors;
+        at.backend.rotate(qkv, &Rotation { table, positions, heads, turn });
     }
 
-    /// The output's bias, added with dropout and residual after the reduction.
-    pub fn bias(&self) -> &B::Vector {
-        self.output.bias()
-    }
-
-    /// `x` is whole on every tensor rank; so is the result.
-    pub fn forward(
-        &self,
-        at: &Context<B>,
-        micro: &Microbatch,
-        x: B::Activation,
-    ) -> Result<(B::Activation, SavedAttention<B>), CommError> {
-        let qkv = self.qkv.forward(at.backend, &x);
-        let (heads, stats) = at.backend.attention(&qkv, &self.call(at, micro));
-        let mut branch = self.output.forward_partial(at.backend, &heads);
-        at.reduce_forward(&mut branch)?;
-        Ok((branch, SavedAttention { x, qkv, heads, stats }))
-    }
-
-    /// As [`Attention::forward`] for new tokens of sequences whose earlier keys and values
-    /// are in `cache`; theirs are appended.
+    /// As [`Branch::forward`] for new tokens of sequences whose earlier keys and values are
+    /// in `cache`; theirs are appended.
     pub fn forward_cached(
         &self,
         at: &Context<B>,
-        runs: &[CachedRun],
+        step: &Step,
         capacity: usize,
         cache: &mut B::Buffer,
         x: &B::Activation,
     ) -> Result<B::Activation, CommError> {
-        let qkv = self.qkv.forward(at.backend, x);
-        let heads = at.backend.attention_cached(&qkv, cache, &Self::cached_call(at, runs, capacity));
+        let mut qkv = self.qkv.forward(at.backend, x);
+        self.turn(at, &mut qkv, &step.positions(), Turn::Forward);
+        let heads = at.backend.attention_cached(&qkv, cache, &Self::cached_call(at, &step.runs, capacity));
         let mut branch = self.output.forward_partial(at.backend, &heads);
         at.reduce_forward(&mut branch)?;
         Ok(branch)
@@ -85,24 +90,6 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Gradient of the input, whole on every tensor rank, from that of the branch.
-    pub fn backward(
-        &self,
-        at: &Context<B>,
-        micro: &Microbatch,
-        dy: &B::Activation,
-        saved: SavedAttention<B>,
-        grads: &mut B::Buffer,
-    ) -> Result<B::Activation, CommError> {
-        let SavedAttention { x, qkv, heads, stats } = saved;
-        let dheads = self.output.backward(at.backend, &heads, dy, grads);
-        let dqkv = at.backend.attention_backward(&dheads, &qkv, &heads, &stats, &self.call(at, micro));
-        drop((qkv, heads, dheads));
-        let mut dx = self.qkv.backward(at.backend, &x, &dqkv, grads);
-        at.reduce_backward(&mut dx)?;
-        Ok(dx)
-    }
-
     fn call<'m>(&self, at: &Context<B>, micro: &'m Microbatch) -> AttentionCall<'m> {
         let heads = at.model.heads / at.place.tensors;
         let first_head = at.place.tensor * heads;
@@ -115,7 +102,10 @@ impl<B: Backend> Attention<B> {
                 kv_heads: at.model.kv_heads / at.place.tensors,
                 head_dim: at.model.head_dim,
             },
-            mask: Mask::Causal,
+            mask: match at.model.arch {
+                Arch::Bert => Mask::Lengths(&micro.lengths),
+                Arch::Gpt | Arch::Llama => Mask::Causal,
+            },
             scale: 1.0 / (at.model.head_dim as f64).sqrt(),
             dropout: dropout.map(|dropout| DropoutAt {
                 dropout,
@@ -124,5 +114,54 @@ impl<B: Backend> Attention<B> {
                 first_head,
             }),
         }
+    }
+}
+
+impl<B: Backend> Branch<B> for Attention<B> {
+    type Saved = SavedAttention<B>;
+
+    fn refresh(&mut self, backend: &B, values: &B::Buffer) {
+        self.qkv.refresh(backend, values);
+        self.output.refresh(backend, values);
+    }
+
+    fn bias(&self) -> Option<&B::Vector> {
+        self.output.bias()
+    }
+
+    fn forward(
+        &self,
+        at: &Context<B>,
+        micro: &Microbatch,
+        x: B::Activation,
+    ) -> Result<(B::Activation, SavedAttention<B>), CommError> {
+        let mut qkv = self.qkv.forward(at.backend, &x);
+        self.turn(at, &mut qkv, &micro.positions(), Turn::Forward);
+        let (heads, stats) = at.backend.attention(&qkv, &self.call(at, micro));
+        let mut branch = self.output.forward_partial(at.backend, &heads);
+        at.reduce_forward(&mut branch)?;
+        Ok((branch, SavedAttention { x, qkv, heads, stats }))
+    }
+
+    fn input(saved: &SavedAttention<B>) -> &B::Activation {
+        &saved.x
+    }
+
+    fn backward(
+        &self,
+        at: &Context<B>,
+        micro: &Microbatch,
+        dy: &B::Activation,
+        saved: SavedAttention<B>,
+        grads: &mut B::Buffer,
+    ) -> Result<B::Activation, CommError> {
+        let SavedAttention { x, qkv, heads, stats } = saved;
+        let dheads = self.output.backward(at.backend, &heads, dy, grads);
+        let mut dqkv = at.backend.attention_backward(&dheads, &qkv, &heads, &stats, &self.call(at, micro));
+        drop((qkv, heads, dheads));
+        self.turn(at, &mut dqkv, &micro.positions(), Turn::Back);
+        let mut dx = self.qkv.backward(at.backend, &x, &dqkv, grads);
+        at.reduce_backward(&mut dx)?;
+        Ok(dx)
     }
 }

@@ -75,6 +75,14 @@ pub struct Microbatch {
     pub tokens: Vec<u32>,
     /// Targets, `[b, s]`; negative: not scored.
     pub labels: Vec<i64>,
+    /// Tokens of each sequence that an encoder may see, `[b]`; the rest is padding. Empty for
+    /// decoders.
+    pub lengths: Vec<usize>,
+    /// Type of each token, `[b, s]`; empty without types.
+    pub types: Vec<u32>,
+    /// Order of each pair of sentences, `[b]`: 0 as written, 1 swapped, negative not scored.
+    /// Empty for decoders.
+    pub order: Vec<i64>,
 }
 
 impl Microbatch {
@@ -86,6 +94,11 @@ impl Microbatch {
     /// Tokens of each sequence.
     pub fn seq(&self) -> usize {
         self.tokens.len() / self.samples.len().max(1)
+    }
+
+    /// Position of each token in its sequence, `[b, s]`.
+    pub(crate) fn positions(&self) -> Vec<u32> {
+        (0..self.batch()).flat_map(|_| 0..self.seq() as u32).collect()
     }
 }
 

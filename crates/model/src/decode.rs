@@ -7,7 +7,7 @@
 use crate::attention::Attention;
 use crate::{Context, Stage};
 use henge_comm::CommError;
-use henge_tensor::{Backend, CachedRun, Kind, Matrix};
+use henge_tensor::{Backend, CachedRun, Kind};
 
 /// The new tokens of some sequences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Step {
     }
 
     /// Position of each token in its sequence.
-    fn positions(&self) -> Vec<u32> {
+    pub(crate) fn positions(&self) -> Vec<u32> {
         self.runs.iter().flat_map(|run| run.past..run.past + run.new).map(|position| position as u32).collect()
     }
 
@@ -80,17 +80,7 @@ impl<B: Backend> Stage<B> {
     /// On a stage without a head.
     pub fn next_logits(&self, at: &Context<B>, hidden: B::Activation, step: &Step) -> (Vec<f32>, usize) {
         let rows = step.last_rows();
-        let hidden = gather(at.backend, hidden, &rows);
+        let hidden = at.backend.take_rows(&hidden, &rows);
         self.logits(at, hidden, 0..rows.len())
     }
-}
-
-/// Some rows of a matrix, in order.
-pub(crate) fn gather<B: Backend>(backend: &B, x: B::Activation, rows: &[usize]) -> B::Activation {
-    if rows.iter().copied().eq(0..x.rows()) {
-        return x;
-    }
-    let (columns, host) = (x.columns(), backend.download(&x));
-    let picked: Vec<f32> = rows.iter().flat_map(|row| &host[row * columns..(row + 1) * columns]).copied().collect();
-    backend.upload(rows.len(), columns, &picked)
 }

@@ -1,93 +1,108 @@
-//! Final norm, vocabulary-parallel head and loss (1909.08053, section 3).
+//! What follows the last layer: final norm, an encoder's own layers, the vocabulary and
+//! order losses.
 //!
-//! Tokens are taken in blocks, so that `[tokens, V/t]` logits never exist whole. Of each
-//! block: logits over the shard, three reductions of one number per token (maximum, sum of
-//! exponentials, target's logit), losses, and at once the gradients of the block, since the
-//! weight of each loss is known before the first forward. Nothing of vocabulary size is
-//! kept for backward and no logits are computed twice.
+//! ```text
+//!   decoder   norm -> vocabulary
+//!   encoder   [norm] -> scored tokens -> dense, f, norm -> vocabulary + bias
+//!                    -> first tokens  -> pooler -> order of the sentences
+//! ```
 
 use crate::embedding::Table;
+use crate::linear::Linear;
 use crate::norm::{Norm, SavedNorm};
-use crate::store::TOKEN_TABLE;
-use crate::{Context, Store};
-use henge_comm::{Comm, CommError, Group, Reduce};
-use henge_spec::Model;
-use henge_tensor::{Backend, Buffer, Kind, Matrix, VocabularyShard, VocabularyStats};
+use crate::order::{Order, SavedOrder};
+use crate::vocabulary::{LossGradient, Score, TokenLosses, Vocabulary};
+use crate::{Context, Microbatch, Store};
+use henge_comm::CommError;
+use henge_spec::{Arch, Model, NormPlacement};
+use henge_tensor::{Backend, Matrix, NonLinearity};
 use std::ops::Range;
 
-/// Tokens of a block: large enough for a product at full speed, small enough that a block
-/// of logits stays in the tens of megabytes for vocabularies of 50,000.
-pub const LOSS_BLOCK: usize = 512;
-
-/// Loss of each token in natural units, 0 where not scored.
-pub type TokenLosses = Vec<f64>;
-
-/// How well a target was predicted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
-    /// Negative log likelihood in natural units.
-    pub loss: f64,
-    /// Whether no other logit is larger than the target's.
-    pub is_best: bool,
-}
-
-/// What a training forward needs to make gradients at once.
-pub struct LossGradient<'a, B: Backend> {
-    /// The rank's gradient buffer.
-    pub grads: &'a mut B::Buffer,
-    /// Weight of each token's loss: loss scale over scored targets of the global batch.
-    pub scale: f64,
-}
-
 pub(crate) struct Head<B: Backend> {
-    norm: Norm<B>,
-    /// The head's own table; `None` where it is the embedding's on the same stage.
-    table: Option<Table<B>>,
+    norm: Option<Norm<B>>,
+    encoder: Option<EncoderHead<B>>,
+    vocabulary: Vocabulary<B>,
 }
 
-/// What backward needs: the norm's and the gradient of its output.
+/// What only an encoder has behind its last layer.
+struct EncoderHead<B: Backend> {
+    transform: Transform<B>,
+    order: Order<B>,
+}
+
+/// The losses of a microbatch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Losses {
+    /// Of each token, `[b, s]`.
+    pub tokens: TokenLosses,
+    /// Of the order of each pair of sentences, `[b]`, 0 where not scored; empty for decoders.
+    pub order: Vec<f64>,
+}
+
+/// What backward needs.
 pub(crate) struct SavedHead<B: Backend> {
-    norm: SavedNorm<B>,
-    dnormed: B::Activation,
+    norm: Option<SavedNorm<B>>,
+    /// This rank's part of the gradient of what the vocabulary saw.
+    dscored: B::Activation,
+    encoder: Option<SavedEncoder<B>>,
+}
+
+struct SavedEncoder<B: Backend> {
+    /// Rows and columns of the last layer's output.
+    shape: (usize, usize),
+    scored: Vec<usize>,
+    transform: SavedTransform<B>,
+    order: SavedOrder<B>,
 }
 
 impl<B: Backend> Head<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize, model: &Model, shares_embedding: bool) -> Self {
-        let name = if model.tie_embeddings { TOKEN_TABLE } else { "head.weight" };
+        let norm = || Norm::new(backend, store, chunk, "final_norm", model.norm_eps);
+        let encoder = || EncoderHead {
+            transform: Transform::new(backend, store, chunk, model),
+            order: Order::new(backend, store, chunk),
+        };
         Self {
-            norm: Norm::new(backend, store, chunk, "final_norm", model.norm_eps),
-            table: (!shares_embedding).then(|| Table::new(backend, store, chunk, name)),
+            norm: (model.norm == NormPlacement::Pre).then(norm),
+            encoder: (model.arch == Arch::Bert).then(encoder),
+            vocabulary: Vocabulary::new(backend, store, chunk, model, shares_embedding),
         }
     }
 
     pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
-        self.norm.refresh(backend, values);
-        if let Some(table) = &mut self.table {
-            table.refresh(backend, values);
+        if let Some(norm) = &mut self.norm {
+            norm.refresh(backend, values);
         }
+        if let Some(EncoderHead { transform, order }) = &mut self.encoder {
+            transform.refresh(backend, values);
+            order.refresh(backend, values);
+        }
+        self.vocabulary.refresh(backend, values);
     }
 
-    fn table<'a>(&'a self, embedding: Option<&'a Table<B>>) -> &'a Table<B> {
-        self.table.as_ref().or(embedding).expect("a head has a table of its own or the embedding's")
-    }
-
-    /// Loss of each token, and what backward needs.
+    /// The losses, and what backward needs.
     pub fn forward(
         &self,
         at: &Context<B>,
         embedding: Option<&Table<B>>,
         x: B::Activation,
-        labels: &[i64],
+        micro: &Microbatch,
         mut gradient: LossGradient<B>,
-    ) -> Result<(TokenLosses, SavedHead<B>), CommError> {
-        let (normed, norm) = self.norm.forward(at.backend, x);
-        let mut dnormed = at.backend.blank(normed.rows(), normed.columns());
-        let mut losses = Vec::with_capacity(labels.len());
-        for rows in blocks(labels.len()) {
-            let block = Block { at, table: self.table(embedding), x: &normed, rows, labels };
-            losses.extend(block.loss_and_gradient(&mut dnormed, &mut gradient)?);
-        }
-        Ok((losses, SavedHead { norm, dnormed }))
+    ) -> Result<(Losses, SavedHead<B>), CommError> {
+        let (hidden, norm) = self.normed(at.backend, x);
+        let Some(EncoderHead { transform, order }) = &self.encoder else {
+            let scoring = self.vocabulary.of(at, embedding, &hidden, &micro.labels);
+            let (tokens, dscored) = scoring.losses_and_gradient(&mut gradient)?;
+            return Ok((Losses { tokens, order: vec![] }, SavedHead { norm, dscored, encoder: None }));
+        };
+        let (scored, labels) = scored(&micro.labels);
+        let (features, transform) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
+        let scoring = self.vocabulary.of(at, embedding, &features, &labels);
+        let (found, dscored) = scoring.losses_and_gradient(&mut gradient)?;
+        let (order_losses, order) = order.forward(at.backend, &hidden, &micro.order, &mut gradient);
+        let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), order: order_losses };
+        let shape = (hidden.rows(), hidden.columns());
+        Ok((losses, SavedHead { norm, dscored, encoder: Some(SavedEncoder { shape, scored, transform, order }) }))
     }
 
     /// Gradient of the input.
@@ -97,29 +112,36 @@ impl<B: Backend> Head<B> {
         saved: SavedHead<B>,
         grads: &mut B::Buffer,
     ) -> Result<B::Activation, CommError> {
-        let SavedHead { norm, mut dnormed } = saved;
-        at.reduce_backward(&mut dnormed)?;
-        let mut dx = at.backend.zeroed(dnormed.rows(), dnormed.columns());
-        self.norm.backward(at.backend, &dnormed, &norm, &mut dx, grads);
-        Ok(dx)
+        let SavedHead { norm, mut dscored, encoder } = saved;
+        at.reduce_backward(&mut dscored)?;
+        let dhidden = match (&self.encoder, encoder) {
+            (Some(head), Some(saved)) => head.backward(at.backend, &dscored, saved, grads),
+            _ => dscored,
+        };
+        Ok(match (&self.norm, norm) {
+            (Some(norm), Some(saved)) => norm.backward_alone(at.backend, &dhidden, &saved, grads),
+            _ => dhidden,
+        })
     }
 
-    /// Loss of each token, nothing kept.
+    /// The losses, nothing kept.
     pub fn evaluate(
         &self,
         at: &Context<B>,
         embedding: Option<&Table<B>>,
         x: B::Activation,
-        labels: &[i64],
-    ) -> Result<TokenLosses, CommError> {
-        let (normed, _) = self.norm.forward(at.backend, x);
-        let mut losses = Vec::with_capacity(labels.len());
-        for rows in blocks(labels.len()) {
-            let block = Block { at, table: self.table(embedding), x: &normed, rows, labels };
-            let (_, stats) = block.reduced_stats()?;
-            losses.extend(at.backend.vocabulary_losses(&stats, block.targets()));
-        }
-        Ok(losses)
+        micro: &Microbatch,
+    ) -> Result<Losses, CommError> {
+        let (hidden, _) = self.normed(at.backend, x);
+        let Some(EncoderHead { transform, order }) = &self.encoder else {
+            let tokens = self.vocabulary.of(at, embedding, &hidden, &micro.labels).losses()?;
+            return Ok(Losses { tokens, order: vec![] });
+        };
+        let (scored, labels) = scored(&micro.labels);
+        let (features, _) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
+        let found = self.vocabulary.of(at, embedding, &features, &labels).losses()?;
+        let order = order.losses(at.backend, &hidden, &micro.order);
+        Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), order })
     }
 
     /// Loss of each row of `x`, and whether its target has the largest logit.
@@ -130,17 +152,8 @@ impl<B: Backend> Head<B> {
         x: B::Activation,
         targets: &[i64],
     ) -> Result<Vec<Score>, CommError> {
-        let (normed, _) = self.norm.forward(at.backend, x);
-        let mut scores = Vec::with_capacity(targets.len());
-        for rows in blocks(targets.len()) {
-            let block = Block { at, table: self.table(embedding), x: &normed, rows, labels: targets };
-            let (_, stats) = block.reduced_stats()?;
-            let losses = at.backend.vocabulary_losses(&stats, block.targets());
-            let (max, target) = (host(&stats.max), host(&stats.target));
-            let best = max.iter().zip(&target).map(|(max, target)| target >= max);
-            scores.extend(losses.into_iter().zip(best).map(|(loss, is_best)| Score { loss, is_best }));
-        }
-        Ok(scores)
+        let features = self.features(at.backend, x);
+        self.vocabulary.of(at, embedding, &features, targets).scores()
     }
 
     /// This rank's logits `[rows, V/t]` of some tokens, on the host, with the global index
@@ -152,102 +165,106 @@ impl<B: Backend> Head<B> {
         x: B::Activation,
         rows: Range<usize>,
     ) -> (Vec<f32>, usize) {
-        let (normed, _) = self.norm.forward(at.backend, x);
-        let table = self.table(embedding);
-        let labels = vec![-1; normed.rows()];
-        let block = Block { at, table, x: &normed, rows, labels: &labels };
-        let (logits, _) = block.sweep();
-        (at.backend.logits_values(&logits), table.first_row)
-    }
-}
-
-fn blocks(tokens: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..tokens).step_by(LOSS_BLOCK).map(move |start| start..(start + LOSS_BLOCK).min(tokens))
-}
-
-/// One block of tokens on its way through the loss.
-struct Block<'a, B: Backend> {
-    at: &'a Context<'a, B>,
-    table: &'a Table<B>,
-    x: &'a B::Activation,
-    rows: Range<usize>,
-    labels: &'a [i64],
-}
-
-impl<'a, B: Backend> Block<'a, B> {
-    fn targets(&self) -> &'a [i64] {
-        &self.labels[self.rows.clone()]
+        let features = self.features(at.backend, x);
+        let labels = vec![-1; features.rows()];
+        self.vocabulary.of(at, embedding, &features, &labels).logits(rows)
     }
 
-    fn shard(&self) -> VocabularyShard<'a> {
-        let rows = (self.rows.start, self.rows.end);
-        VocabularyShard { first_row: self.table.first_row, rows, targets: self.targets() }
-    }
-
-    fn sweep(&self) -> (B::Logits, VocabularyStats<B::Buffer>) {
-        self.at.backend.vocabulary_sweep(self.x, &self.table.weight, None, &self.shard())
-    }
-
-    /// The three reductions: maximum, then sum of exponentials and target's logit.
-    fn reduced_stats(&self) -> Result<(B::Logits, VocabularyStats<B::Buffer>), CommError> {
-        let (logits, mut stats) = self.sweep();
-        if self.at.place.tensors == 1 {
-            return Ok((logits, stats));
+    /// What the vocabulary sees of the last layer's output.
+    fn features(&self, backend: &B, x: B::Activation) -> B::Activation {
+        let (hidden, _) = self.normed(backend, x);
+        match &self.encoder {
+            Some(head) => head.transform.forward(backend, hidden).0,
+            None => hidden,
         }
-        let local = copy_of(self.at.backend, &stats.max);
-        reduce(self.at.comm, &mut stats.max, Reduce::Max)?;
-        self.at.backend.vocabulary_rescale(&mut stats, &local);
-        reduce(self.at.comm, &mut stats.sum, Reduce::Sum)?;
-        reduce(self.at.comm, &mut stats.target, Reduce::Sum)?;
-        Ok((logits, stats))
     }
 
-    fn loss_and_gradient(
+    fn normed(&self, backend: &B, x: B::Activation) -> (B::Activation, Option<SavedNorm<B>>) {
+        match &self.norm {
+            Some(norm) => {
+                let (hidden, saved) = norm.forward(backend, x);
+                (hidden, Some(saved))
+            }
+            None => (x, None),
+        }
+    }
+}
+
+impl<B: Backend> EncoderHead<B> {
+    /// Gradient of the last layer's normed output.
+    fn backward(
         &self,
-        dx: &mut B::Activation,
-        gradient: &mut LossGradient<B>,
-    ) -> Result<TokenLosses, CommError> {
-        let (logits, stats) = self.reduced_stats()?;
-        let (backend, table) = (self.at.backend, self.table);
-        let losses = backend.vocabulary_losses(&stats, self.targets());
-        let LossGradient { grads, scale } = gradient;
-        backend.vocabulary_gradient(
-            logits,
-            &stats,
-            self.x,
-            &table.weight,
-            &self.shard(),
-            *scale,
-            dx,
-            grads,
-            table.at,
-            None,
-        );
-        Ok(losses)
+        backend: &B,
+        dfeatures: &B::Activation,
+        saved: SavedEncoder<B>,
+        grads: &mut B::Buffer,
+    ) -> B::Activation {
+        let SavedEncoder { shape: (rows, columns), scored, transform, order } = saved;
+        let mut dx = backend.zeroed(rows, columns);
+        backend.add_rows(&mut dx, &scored, &self.transform.backward(backend, dfeatures, transform, grads));
+        self.order.backward(backend, order, &mut dx, grads);
+        dx
     }
 }
 
-fn reduce<B, M: henge_tensor::Transfer, R: henge_tensor::Real>(
-    comm: &dyn Comm<M>,
-    buffer: &mut B,
-    how: Reduce,
-) -> Result<(), CommError>
-where
-    B: Buffer<R>,
-{
-    let all = 0..buffer.len();
-    comm.all_reduce(Group::Tensor, buffer.view_mut(all), how)
+/// Rows that have a target, and the targets.
+fn scored(labels: &[i64]) -> (Vec<usize>, Vec<i64>) {
+    labels.iter().enumerate().filter(|(_, label)| **label >= 0).unzip()
 }
 
-fn copy_of<B: Backend>(backend: &B, buffer: &B::Buffer) -> B::Buffer {
-    let host = host(buffer);
-    let mut copy = backend.zeros(host.len(), Kind::Buffer);
-    copy.write(0, &host);
-    copy
+/// Values of some rows among zeros.
+fn spread(values: &[f64], rows: &[usize], len: usize) -> Vec<f64> {
+    let mut all = vec![0.0; len];
+    for (&row, &value) in rows.iter().zip(values) {
+        all[row] = value;
+    }
+    all
 }
 
-fn host<R: henge_tensor::Real>(buffer: &impl Buffer<R>) -> Vec<R> {
-    let mut host = vec![R::of(0.0); buffer.len()];
-    buffer.read(0, &mut host);
-    host
+/// An encoder's layers before its vocabulary: `norm(f(x w^T + bias))`, whole on every tensor
+/// rank.
+struct Transform<B: Backend> {
+    dense: Linear<B>,
+    norm: Norm<B>,
+    f: NonLinearity,
+}
+
+struct SavedTransform<B: Backend> {
+    x: B::Activation,
+    pre: B::Activation,
+    norm: SavedNorm<B>,
+}
+
+impl<B: Backend> Transform<B> {
+    fn new(backend: &B, store: &Store<B>, chunk: usize, model: &Model) -> Self {
+        Self {
+            dense: Linear::new(backend, store, chunk, &["head.dense".to_string()]),
+            norm: Norm::new(backend, store, chunk, "head.norm", model.norm_eps),
+            f: model.activation.into(),
+        }
+    }
+
+    fn refresh(&mut self, backend: &B, values: &B::Buffer) {
+        self.dense.refresh(backend, values);
+        self.norm.refresh(backend, values);
+    }
+
+    fn forward(&self, backend: &B, x: B::Activation) -> (B::Activation, SavedTransform<B>) {
+        let (inner, pre) = self.dense.forward_activated(backend, &x, self.f);
+        let (y, norm) = self.norm.forward(backend, inner);
+        (y, SavedTransform { x, pre, norm })
+    }
+
+    fn backward(
+        &self,
+        backend: &B,
+        dy: &B::Activation,
+        saved: SavedTransform<B>,
+        grads: &mut B::Buffer,
+    ) -> B::Activation {
+        let SavedTransform { x, pre, norm } = saved;
+        let dinner = self.norm.backward_alone(backend, dy, &norm, grads);
+        let dpre = backend.activation_backward(dinner, &pre, self.f);
+        self.dense.backward(backend, &x, &dpre, grads)
+    }
 }

@@ -39,13 +39,17 @@ mod layer;
 mod linear;
 mod mlp;
 mod norm;
+mod order;
+mod residual;
 mod scoring;
 mod stage;
 mod store;
+mod vocabulary;
 
 pub use context::{Context, Dropouts, Microbatch, Place};
 pub use decode::{Cache, Step};
-pub use head::{LOSS_BLOCK, LossGradient, Score, TokenLosses};
+pub use head::Losses;
 pub use scoring::Scored;
 pub use stage::{Output, Saved, Stage};
 pub use store::{Slot, Store, TOKEN_TABLE};
+pub use vocabulary::{LOSS_BLOCK, LossGradient, Score, TokenLosses};

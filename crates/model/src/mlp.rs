@@ -1,10 +1,11 @@
-//! The two-layer MLP: `f(x A^T + a) B^T`, A split by rows of `[4h, h]`, B by columns.
+//! The two-layer MLP: `f(x A^T + a) B^T`, A split by rows of `[4h, h]`, B by columns. A gated
+//! one (2002.05202) has two input matrices, `(silu(x G^T) * x A^T) B^T`, run as one product.
 
 use crate::linear::Linear;
-use crate::{Context, Store};
+use crate::residual::Branch;
+use crate::{Context, Microbatch, Store};
 use henge_comm::CommError;
-use henge_spec::Activation as NonLinearity;
-use henge_tensor::Backend;
+use henge_tensor::{Backend, NonLinearity};
 
 pub(crate) struct Mlp<B: Backend> {
     up: Linear<B>,
@@ -21,32 +22,45 @@ pub(crate) struct SavedMlp<B: Backend> {
 
 impl<B: Backend> Mlp<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize, layer: usize, f: NonLinearity) -> Self {
-        let linear = |part: &str| Linear::new(backend, store, chunk, &[format!("layer.{layer}.mlp.{part}")]);
-        Self { up: linear("up"), down: linear("down"), f }
+        let name = |part: &&str| format!("layer.{layer}.mlp.{part}");
+        let linear = |parts: &[&str]| Linear::new(backend, store, chunk, &parts.iter().map(name).collect::<Vec<_>>());
+        let inputs: &[&str] = if f == NonLinearity::SwiGlu { &["gate", "up"] } else { &["up"] };
+        Self { up: linear(inputs), down: linear(&["down"]), f }
     }
+}
 
-    pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
+impl<B: Backend> Branch<B> for Mlp<B> {
+    type Saved = SavedMlp<B>;
+
+    fn refresh(&mut self, backend: &B, values: &B::Buffer) {
         self.up.refresh(backend, values);
         self.down.refresh(backend, values);
     }
 
-    /// The second bias, added with dropout and residual after the reduction.
-    pub fn bias(&self) -> &B::Vector {
+    fn bias(&self) -> Option<&B::Vector> {
         self.down.bias()
     }
 
-    /// `x` is whole on every tensor rank; so is the result.
-    pub fn forward(&self, at: &Context<B>, x: B::Activation) -> Result<(B::Activation, SavedMlp<B>), CommError> {
+    fn forward(
+        &self,
+        at: &Context<B>,
+        _micro: &Microbatch,
+        x: B::Activation,
+    ) -> Result<(B::Activation, SavedMlp<B>), CommError> {
         let (inner, pre) = self.up.forward_activated(at.backend, &x, self.f);
         let mut branch = self.down.forward_partial(at.backend, &inner);
         at.reduce_forward(&mut branch)?;
         Ok((branch, SavedMlp { x, pre, inner }))
     }
 
-    /// Gradient of the input, whole on every tensor rank, from that of the branch.
-    pub fn backward(
+    fn input(saved: &SavedMlp<B>) -> &B::Activation {
+        &saved.x
+    }
+
+    fn backward(
         &self,
         at: &Context<B>,
+        _micro: &Microbatch,
         dy: &B::Activation,
         saved: SavedMlp<B>,
         grads: &mut B::Buffer,

@@ -1,15 +1,20 @@
-//! Layer norm: `y = (x - mean) / sqrt(var + eps) * gain + bias`, over channels.
+//! Norms over channels: layer norm, `y = (x - mean) / sqrt(var + eps) * gain + bias`, and
+//! RMS norm (1910.07467), the same about zero and without bias.
 
 use crate::Store;
-use henge_tensor::Backend;
+use henge_tensor::{Backend, Matrix};
 
-/// Gain and bias, whole on every tensor rank.
+/// Gain and bias, whole on every tensor rank. Without a bias it is an RMS norm.
 pub(crate) struct Norm<B: Backend> {
-    gain: B::Vector,
-    bias: B::Vector,
-    gain_at: usize,
-    bias_at: usize,
+    gain: Parameter<B>,
+    bias: Option<Parameter<B>>,
     eps: f64,
+}
+
+/// A prepared vector and its place in the flat buffers.
+pub(crate) struct Parameter<B: Backend> {
+    pub vector: B::Vector,
+    pub at: usize,
 }
 
 /// What backward needs: the input and its statistics.
@@ -18,28 +23,46 @@ pub(crate) struct SavedNorm<B: Backend> {
     stats: B::NormStats,
 }
 
-impl<B: Backend> Norm<B> {
-    pub fn new(backend: &B, store: &Store<B>, chunk: usize, name: &str, eps: f64) -> Self {
-        let gain = store.slot(chunk, &format!("{name}.gain"));
-        let bias = store.slot(chunk, &format!("{name}.bias"));
-        let (gain_at, bias_at) = (gain.range.start, bias.range.start);
-        Self {
-            gain: backend.prepare_vector(&store.values, gain_at, gain.range.len()),
-            bias: backend.prepare_vector(&store.values, bias_at, bias.range.len()),
-            gain_at,
-            bias_at,
-            eps,
-        }
+impl<B: Backend> Parameter<B> {
+    /// The vector of a logical name, where the model has it.
+    pub fn find(backend: &B, store: &Store<B>, chunk: usize, name: &str) -> Option<Self> {
+        let range = store.find(chunk, name)?.range.clone();
+        Some(Self { vector: backend.prepare_vector(&store.values, range.start, range.len()), at: range.start })
     }
 
     pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
-        backend.refresh_vector(&mut self.gain, values, self.gain_at);
-        backend.refresh_vector(&mut self.bias, values, self.bias_at);
+        backend.refresh_vector(&mut self.vector, values, self.at);
+    }
+}
+
+impl<B: Backend> Norm<B> {
+    /// The norm of a logical name.
+    ///
+    /// # Panics
+    /// If the chunk does not hold it.
+    pub fn new(backend: &B, store: &Store<B>, chunk: usize, name: &str, eps: f64) -> Self {
+        Self::find(backend, store, chunk, name, eps).unwrap_or_else(|| panic!("chunk {chunk} holds no `{name}`"))
+    }
+
+    /// The norm of a logical name, where the model has it.
+    pub fn find(backend: &B, store: &Store<B>, chunk: usize, name: &str, eps: f64) -> Option<Self> {
+        let parameter = |part: &str| Parameter::find(backend, store, chunk, &format!("{name}.{part}"));
+        Some(Self { gain: parameter("gain")?, bias: parameter("bias"), eps })
+    }
+
+    pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
+        self.gain.refresh(backend, values);
+        if let Some(bias) = &mut self.bias {
+            bias.refresh(backend, values);
+        }
     }
 
     /// `x` is kept for backward and handed back by it.
     pub fn forward(&self, backend: &B, x: B::Activation) -> (B::Activation, SavedNorm<B>) {
-        let (y, stats) = backend.layer_norm(&x, &self.gain, &self.bias, self.eps);
+        let (y, stats) = match &self.bias {
+            Some(bias) => backend.layer_norm(&x, &self.gain.vector, &bias.vector, self.eps),
+            None => backend.rms_norm(&x, &self.gain.vector, self.eps),
+        };
         (y, SavedNorm { x, stats })
     }
 
@@ -52,7 +75,24 @@ impl<B: Backend> Norm<B> {
         dx: &mut B::Activation,
         grads: &mut B::Buffer,
     ) {
-        backend.layer_norm_backward(dy, &saved.x, &saved.stats, &self.gain, dx, grads, self.gain_at, self.bias_at);
+        let (SavedNorm { x, stats }, gain) = (saved, &self.gain.vector);
+        match &self.bias {
+            Some(bias) => backend.layer_norm_backward(dy, x, stats, gain, dx, grads, self.gain.at, bias.at),
+            None => backend.rms_norm_backward(dy, x, stats, gain, dx, grads, self.gain.at),
+        }
+    }
+
+    /// Gradient of the input alone.
+    pub fn backward_alone(
+        &self,
+        backend: &B,
+        dy: &B::Activation,
+        saved: &SavedNorm<B>,
+        grads: &mut B::Buffer,
+    ) -> B::Activation {
+        let mut dx = backend.zeroed(saved.x.rows(), saved.x.columns());
+        self.backward(backend, dy, saved, &mut dx, grads);
+        dx
     }
 }
 

@@ -1,6 +1,5 @@
 //! How well given targets are predicted.
 
-use crate::decode::gather;
 use crate::{Context, Microbatch, Score, Stage};
 use henge_comm::CommError;
 use henge_tensor::Backend;
@@ -30,6 +29,6 @@ impl<B: Backend> Stage<B> {
             return Ok(Scored::Scores(Vec::new()));
         }
         let table = self.embedding.as_ref().map(|embedding| &embedding.table);
-        Ok(Scored::Scores(head.score(at, table, gather(at.backend, y, &rows), &targets)?))
+        Ok(Scored::Scores(head.score(at, table, at.backend.take_rows(&y, &rows), &targets)?))
     }
 }

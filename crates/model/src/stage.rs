@@ -1,8 +1,11 @@
 //! A stage: a run of layers, the embedding before the first, the head after the last.
 
+use crate::attention::Rotary;
 use crate::embedding::Embedding;
-use crate::head::{Head, LossGradient, SavedHead, TokenLosses};
+use crate::head::{Head, Losses, SavedHead};
 use crate::layer::{Layer, SavedLayer};
+use crate::norm::SavedNorm;
+use crate::vocabulary::LossGradient;
 use crate::{Context, Microbatch, Place, Store};
 use henge_comm::CommError;
 use henge_spec::{Model, Recompute};
@@ -19,6 +22,7 @@ pub struct Stage<B: Backend> {
 
 /// What a microbatch's forward keeps for its backward.
 pub struct Saved<B: Backend> {
+    embedding: Option<SavedNorm<B>>,
     layers: Kept<B>,
     head: Option<SavedHead<B>>,
 }
@@ -35,7 +39,7 @@ pub enum Output<B: Backend> {
     /// An activation for the next stage.
     Hidden(B::Activation),
     /// The losses of the last stage.
-    Losses(TokenLosses),
+    Losses(Losses),
 }
 
 impl<B: Backend> Stage<B> {
@@ -49,9 +53,11 @@ impl<B: Backend> Stage<B> {
         recompute: Recompute,
     ) -> Self {
         let shares_embedding = model.tie_embeddings && place.is_first();
-        let layers = place.layers(model).map(|index| Layer::new(backend, store, chunk, model, index));
+        let rotary = Rotary::of(model);
+        let layer = |index| Layer::new(backend, store, chunk, model, index, rotary.as_ref());
+        let layers = place.layers(model).map(layer);
         Self {
-            embedding: place.is_first().then(|| Embedding::new(backend, store, chunk)),
+            embedding: place.is_first().then(|| Embedding::new(backend, store, chunk, model)),
             layers: layers.collect(),
             head: place.is_last().then(|| Head::new(backend, store, chunk, model, shares_embedding)),
             recompute,
@@ -80,7 +86,7 @@ impl<B: Backend> Stage<B> {
         input: Option<B::Activation>,
         gradient: LossGradient<B>,
     ) -> Result<(Output<B>, Saved<B>), CommError> {
-        let x = self.entry(at, micro, input)?;
+        let (x, embedding) = self.entry(at, micro, input)?;
         let (y, layers) = match self.recompute {
             Recompute::Every(every) => self.run_keeping_inputs(at, micro, x, every)?,
             Recompute::None | Recompute::Selective => {
@@ -89,11 +95,11 @@ impl<B: Backend> Stage<B> {
             }
         };
         let Some(head) = &self.head else {
-            return Ok((Output::Hidden(y), Saved { layers, head: None }));
+            return Ok((Output::Hidden(y), Saved { embedding, layers, head: None }));
         };
         let table = self.embedding.as_ref().map(|embedding| &embedding.table);
-        let (losses, saved) = head.forward(at, table, y, &micro.labels, gradient)?;
-        Ok((Output::Losses(losses), Saved { layers, head: Some(saved) }))
+        let (losses, saved) = head.forward(at, table, y, micro, gradient)?;
+        Ok((Output::Losses(losses), Saved { embedding, layers, head: Some(saved) }))
     }
 
     /// Gradient of the stage's input, or `None` on the first. `dy` is the next stage's, or
@@ -111,12 +117,13 @@ impl<B: Backend> Stage<B> {
             (None, None, Some(dy)) => dy,
             _ => unreachable!("a gradient comes from the head or from the next stage, never both"),
         };
+        let normed = saved.embedding;
         let dx = match saved.layers {
             Kept::Whole(saved) => self.run_back(at, micro, dy, saved, 0, grads)?,
             Kept::Inputs(inputs) => self.run_back_from_inputs(at, micro, dy, inputs, grads)?,
         };
         let Some(embedding) = &self.embedding else { return Ok(Some(dx)) };
-        embedding.backward(at, micro, dx, grads);
+        embedding.backward(at, micro, dx, normed, grads);
         Ok(None)
     }
 
@@ -130,7 +137,7 @@ impl<B: Backend> Stage<B> {
         let y = self.hidden(at, micro, input)?;
         let Some(head) = &self.head else { return Ok(Output::Hidden(y)) };
         let table = self.embedding.as_ref().map(|embedding| &embedding.table);
-        Ok(Output::Losses(head.evaluate(at, table, y, &micro.labels)?))
+        Ok(Output::Losses(head.evaluate(at, table, y, micro)?))
     }
 
     /// The stage's layers without the head and without anything kept.
@@ -140,7 +147,7 @@ impl<B: Backend> Stage<B> {
         micro: &Microbatch,
         input: Option<B::Activation>,
     ) -> Result<B::Activation, CommError> {
-        let mut x = self.entry(at, micro, input)?;
+        let (mut x, _) = self.entry(at, micro, input)?;
         for layer in &self.layers {
             x = layer.forward(at, micro, x)?.0;
         }
@@ -162,10 +169,10 @@ impl<B: Backend> Stage<B> {
         at: &Context<B>,
         micro: &Microbatch,
         input: Option<B::Activation>,
-    ) -> Result<B::Activation, CommError> {
+    ) -> Result<(B::Activation, Option<SavedNorm<B>>), CommError> {
         match (&self.embedding, input) {
             (Some(embedding), None) => embedding.forward(at, micro),
-            (None, Some(x)) => Ok(x),
+            (None, Some(x)) => Ok((x, None)),
             _ => unreachable!("the first stage, and only it, begins with tokens"),
         }
     }

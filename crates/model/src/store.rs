@@ -76,8 +76,12 @@ impl<B: Backend> Store<B> {
     /// # Panics
     /// If the chunk does not hold it.
     pub fn slot(&self, chunk: usize, name: &str) -> &Slot {
-        let found = self.slots.iter().find(|slot| slot.chunk == chunk && slot.parameter.name == name);
-        found.unwrap_or_else(|| panic!("chunk {chunk} holds no `{name}`"))
+        self.find(chunk, name).unwrap_or_else(|| panic!("chunk {chunk} holds no `{name}`"))
+    }
+
+    /// The slot of a logical name in a chunk, where the model has it.
+    pub fn find(&self, chunk: usize, name: &str) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.chunk == chunk && slot.parameter.name == name)
     }
 
     /// The slot of the token table, whichever chunk holds it.

@@ -115,8 +115,6 @@ impl Rules<'_> {
     /// What a key asks for and this kind of model does not do.
     fn family(&self) -> Outcome {
         let m = &self.run.model;
-        let built = m.arch != Arch::Bert;
-        self.require(built, "model.arch", "training of encoders is not built yet", "use \"gpt\" or \"llama\"")?;
         let gated = m.activation == Activation::SwiGlu;
         let arch = m.arch;
         let learned = |key, off| self.require(off, key, format!("{arch} has learned positions"), "remove the key");
@@ -269,7 +267,23 @@ impl Rules<'_> {
         let eval = self.run.train.eval_every > 0 && data.batches.is_some() && data.valid.is_empty();
         self.require(!eval, "train.eval_every", "given batches have no validation share", "set data.valid or 0")?;
         self.stages()?;
+        self.pairs()?;
         self.order()
+    }
+
+    /// An encoder's samples are pairs of sentences, masked with its vocabulary.
+    fn pairs(&self) -> Outcome {
+        let data = &self.run.data;
+        if self.run.model.arch != Arch::Bert || data.batches.is_some() {
+            return Ok(());
+        }
+        let problem = "is missing: an encoder's samples are masked with its vocabulary";
+        self.require(data.tokenizer.is_some(), "data.tokenizer", problem, "name the tokenizer of the corpus")?;
+        self.require(data.stages.is_empty(), "data.stages", "an encoder has one blend", "remove the key")?;
+        let formula = data.order == Order::Formula;
+        self.require(formula, "data.order", "an encoder's samples have Henge's order", "use \"formula\"")?;
+        let long = self.run.model.seq_len >= 16;
+        self.require(long, "model.seq_len", "has no room for two sentences", "use 16 or more")
     }
 
     fn stages(&self) -> Outcome {

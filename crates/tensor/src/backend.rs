@@ -2,7 +2,7 @@
 
 use crate::{CachedAttention, Held, Kind, Real, Transfer, ViewMut, cached};
 use henge_random::Dropout;
-use henge_spec::Activation as NonLinearity;
+use henge_spec::Activation;
 use std::ops::Range;
 
 /// A flat buffer of parameters, gradients or moments on a backend's device.
@@ -40,6 +40,29 @@ pub trait Matrix {
     fn rows(&self) -> usize;
     /// Channels of each token.
     fn columns(&self) -> usize;
+}
+
+/// A function of each channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NonLinearity {
+    /// GeLU in its tanh form.
+    GeluTanh,
+    /// GeLU by the error function.
+    Gelu,
+    /// `silu(gate) * up` over `[gate | up]`: half as many columns come out.
+    SwiGlu,
+    /// Hyperbolic tangent, an encoder's pooler.
+    Tanh,
+}
+
+impl From<Activation> for NonLinearity {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::Gelu => Self::Gelu,
+            Activation::SwiGlu => Self::SwiGlu,
+        }
+    }
 }
 
 /// Which dropout mask an operation applies: a pure function of the place in the run,
@@ -98,6 +121,58 @@ pub struct AttentionCall<'a> {
     pub scale: f64,
     /// Dropout on the probabilities.
     pub dropout: Option<DropoutAt<'a>>,
+}
+
+/// Cosines and sines by which rotary positions turn pairs of channels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RotaryTable {
+    /// Pairs of channels of a head.
+    pub pairs: usize,
+    /// Cosine of each position and pair, `[positions, pairs]`.
+    pub cos: Vec<f32>,
+    /// Sine of each position and pair, `[positions, pairs]`.
+    pub sin: Vec<f32>,
+}
+
+impl RotaryTable {
+    /// The table of `positions` positions whose pair `i` turns by `frequencies[i]` radians
+    /// a position; both numbers are multiplied by `amplitude`.
+    pub fn new(positions: usize, frequencies: &[f64], amplitude: f64) -> Self {
+        let of = |f: fn(f64) -> f64| {
+            let row = |position| frequencies.iter().map(move |frequency| amplitude * f(position as f64 * frequency));
+            (0..positions).flat_map(row).map(|value| value as f32).collect()
+        };
+        Self { pairs: frequencies.len(), cos: of(f64::cos), sin: of(f64::sin) }
+    }
+
+    /// Cosines and sines of a position, `[pairs]` each.
+    pub fn at(&self, position: usize) -> (&[f32], &[f32]) {
+        let row = position * self.pairs..(position + 1) * self.pairs;
+        (&self.cos[row.clone()], &self.sin[row])
+    }
+}
+
+/// Which way channels are turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// By the position's angle.
+    Forward,
+    /// Back by it: the transpose, which takes gradients.
+    Back,
+}
+
+/// A turn of the leading heads of a fused activation: channel `i` of a head with channel
+/// `i + head_dim / 2` (2104.09864, in the halves' form of Hugging Face).
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// Angles.
+    pub table: &'a RotaryTable,
+    /// Position of each token, `[rows]`.
+    pub positions: &'a [u32],
+    /// Heads that turn, from the first column on: queries and keys.
+    pub heads: usize,
+    /// Which way.
+    pub turn: Turn,
 }
 
 /// A shard of the vocabulary as the loss sees it.
@@ -211,6 +286,13 @@ pub trait Backend: Send {
         dropout: Option<&DropoutAt>,
     ) -> Self::Activation;
 
+    // ---- rows ----
+
+    /// Some rows of a matrix, in the order given.
+    fn take_rows(&self, x: &Self::Activation, rows: &[usize]) -> Self::Activation;
+    /// Adds row `i` of `y` to row `rows[i]` of `x`.
+    fn add_rows(&self, x: &mut Self::Activation, rows: &[usize], y: &Self::Activation);
+
     // ---- embedding ----
 
     /// Row `ids[i] - first_row` of the table for each token, zeros where the shard does
@@ -252,16 +334,33 @@ pub trait Backend: Send {
         bias_at: usize,
     );
 
+    /// RMS norm over the columns, `x / sqrt(mean(x^2) + eps) * gain` (1910.07467).
+    fn rms_norm(&self, x: &Self::Activation, gain: &Self::Vector, eps: f64) -> (Self::Activation, Self::NormStats);
+    /// Adds the input gradient to `dx` (the residual stream's) and the gain's gradient at
+    /// `gain_at`. `x` is the norm's input.
+    #[allow(clippy::too_many_arguments)] // one kernel's operands; a struct would only rename them
+    fn rms_norm_backward(
+        &self,
+        dy: &Self::Activation,
+        x: &Self::Activation,
+        stats: &Self::NormStats,
+        gain: &Self::Vector,
+        dx: &mut Self::Activation,
+        grads: &mut Self::Buffer,
+        gain_at: usize,
+    );
+
     // ---- linear ----
 
     /// `x w^T + bias`, `[rows, in] -> [rows, out]`.
     fn linear(&self, x: &Self::Activation, w: &Self::Weight, bias: Option<&Self::Vector>) -> Self::Activation;
-    /// `(f(y), y)` with `y = x w^T + bias`.
+    /// `(f(y), y)` with `y = x w^T + bias`. A gated `f` halves the columns: those of the
+    /// gate stand before those it opens.
     fn linear_activated(
         &self,
         x: &Self::Activation,
         w: &Self::Weight,
-        bias: &Self::Vector,
+        bias: Option<&Self::Vector>,
         f: NonLinearity,
     ) -> (Self::Activation, Self::Activation);
     /// `dy w`, `[rows, out] -> [rows, in]`.
@@ -274,6 +373,9 @@ pub trait Backend: Send {
     fn activation_backward(&self, dy: Self::Activation, pre: &Self::Activation, f: NonLinearity) -> Self::Activation;
 
     // ---- attention ----
+
+    /// Turns queries and keys of fused `[rows, qkv_columns]` by their positions, in place.
+    fn rotate(&self, qkv: &mut Self::Activation, rotation: &Rotation);
 
     /// Attention of fused `[rows, qkv_columns]` to `[rows, heads * head_dim]`, by blocks:
     /// no `s x s` matrix is held.

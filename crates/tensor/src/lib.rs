@@ -30,10 +30,11 @@ mod real;
 mod view;
 
 // Part of the trait's signatures; an implementation needs no other crate for them.
-pub use henge_spec::{Activation as NonLinearity, DType, Precision};
+pub use henge_spec::{DType, Precision};
 
 pub use backend::{
-    AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, VocabularyShard, VocabularyStats,
+    AdamStep, AttentionCall, AttentionShape, Backend, Buffer, DropoutAt, Mask, Matrix, NonLinearity, RotaryTable,
+    Rotation, Turn, VocabularyShard, VocabularyStats,
 };
 pub use cached::{CachedAttention, CachedRun};
 pub use pool::{HUGE_PAGE, Held, Kind, Pool, Pooled};

@@ -2,7 +2,7 @@
 //! executor has no branch on rank.
 
 use crate::TrainError;
-use crate::totals;
+use crate::totals::{self, LossSums};
 use henge_comm::{Comm, Group, Tag};
 use henge_model::{Context, LossGradient, Microbatch, Output, Saved, Stage, Store};
 use henge_schedule::{Direction, Message, Op, Program, virtual_stage};
@@ -21,6 +21,8 @@ pub(crate) struct Work<'a> {
     pub micros: &'a [Microbatch],
     /// Weight of each token's loss in the gradient.
     pub scale: f64,
+    /// Weight of each loss of order in the gradient.
+    pub order_scale: f64,
 }
 
 /// Things on their way through a step.
@@ -33,7 +35,7 @@ pub(crate) struct Executor<'a, B: Backend> {
     arrived: HashMap<Message, B::Activation>,
     outgoing: HashMap<Message, B::Activation>,
     saved: HashMap<(usize, usize), Saved<B>>,
-    loss: f64,
+    losses: LossSums,
 }
 
 impl<'a, B: Backend> Executor<'a, B> {
@@ -45,17 +47,17 @@ impl<'a, B: Backend> Executor<'a, B> {
         work: Work<'a>,
     ) -> Self {
         let (arrived, outgoing, saved) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { backend, comm, stages, store, work, arrived, outgoing, saved, loss: 0.0 }
+        Self { backend, comm, stages, store, work, arrived, outgoing, saved, losses: LossSums::default() }
     }
 
-    /// Runs every operation of pipeline rank `rank` up to the optimizer's and returns the sum of the token losses
+    /// Runs every operation of pipeline rank `rank` up to the optimizer's and returns the sums of the losses
     /// that this rank's last stage saw.
-    pub fn walk(mut self, program: &Program, rank: usize) -> Result<f64, TrainError> {
+    pub fn walk(mut self, program: &Program, rank: usize) -> Result<LossSums, TrainError> {
         for (position, op) in program.rank(rank).iter().enumerate() {
             self.comm.at(position, &program.word(rank, position));
             self.perform(*op)?;
         }
-        Ok(self.loss)
+        Ok(self.losses)
     }
 
     fn perform(&mut self, op: Op) -> Result<(), TrainError> {
@@ -87,7 +89,8 @@ impl<'a, B: Backend> Executor<'a, B> {
         let stage = self.stage_of(chunk);
         let before = stage.checked_sub(1).map(|stage| Message { direction: Direction::Activation, stage, microbatch });
         let input = before.and_then(|message| self.arrived.remove(&message));
-        let gradient = LossGradient { grads: &mut self.store.grads, scale: self.work.scale };
+        let gradient =
+            LossGradient { grads: &mut self.store.grads, scale: self.work.scale, order_scale: self.work.order_scale };
         let (context, micro) = (&self.stages.contexts[chunk], &self.work.micros[microbatch]);
         let (output, saved) = self.stages.stages[chunk].forward(context, micro, input, gradient)?;
         self.saved.insert((chunk, microbatch), saved);
@@ -95,7 +98,7 @@ impl<'a, B: Backend> Executor<'a, B> {
             Output::Hidden(hidden) => {
                 self.outgoing.insert(Message { direction: Direction::Activation, stage, microbatch }, hidden);
             }
-            Output::Losses(losses) => self.loss += losses.iter().sum::<f64>(),
+            Output::Losses(losses) => self.losses.add(&losses),
         }
         Ok(())
     }

@@ -9,9 +9,10 @@
 //! - [`RunLog`] writes them to the run's folder: `metrics.jsonl`, and an [`EventFile`] for TensorBoard.
 //!
 //! ```
+//! use henge_spec::Model;
 //! use henge_train::{GivenBatches, Source};
 //! let text = r#"{"batches": [{"tokens": [[1, 2, 3]], "labels": [[2, 3, -100]]}]}"#;
-//! let given = GivenBatches::parse(text, "given.json", 10, 8).unwrap();
+//! let given = GivenBatches::parse(text, "given.json", &Model::gpt(1, 8, 1, 8, 10)).unwrap();
 //! assert_eq!(given.batch(0, 0), Some(1));
 //! assert_eq!(given.sequence(0).unwrap().labels, [2, 3, -100]);
 //! ```
@@ -27,6 +28,7 @@ mod launch;
 mod memory;
 mod metrics;
 mod optimizer;
+mod pairs;
 mod prefetch;
 mod rank;
 mod saving;
@@ -40,8 +42,9 @@ pub use given::GivenBatches;
 pub use launch::{Job, Options, ReadWeights, launch};
 pub use memory::KindReport;
 pub use metrics::{EvaluationReport, MetricsFile, Observer, Record, RunLog, StepReport};
+pub use pairs::{Frame, PairSource, PairValidationSource};
 pub use prefetch::Share;
 pub use rank::Ended;
 pub use saving::Receipt;
-pub use source::{CorpusSource, Sequence, Source, ValidationSource};
+pub use source::{CorpusSource, Pair, Sequence, Source, ValidationSource};
 pub use tensorboard::EventFile;

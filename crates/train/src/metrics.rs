@@ -16,6 +16,12 @@ pub struct StepReport {
     pub step: u64,
     /// Mean loss over the scored targets of the global batch.
     pub loss: f64,
+    /// An encoder's part of the loss over masked tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masked_loss: Option<f64>,
+    /// An encoder's part of the loss over the order of sentences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_loss: Option<f64>,
     /// Learning rate of the update.
     pub lr: f64,
     /// Global norm before clipping.
@@ -54,8 +60,14 @@ pub struct EvaluationReport {
     pub set: String,
     /// Mean loss over its scored targets.
     pub eval_loss: f64,
-    /// `exp(eval_loss)`.
+    /// `exp` of the mean loss over tokens.
     pub perplexity: f64,
+    /// An encoder's part of the loss over masked tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masked_loss: Option<f64>,
+    /// An encoder's part of the loss over the order of sentences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_loss: Option<f64>,
     /// Scored targets.
     pub targets: u64,
 }
@@ -208,6 +220,8 @@ mod tests {
     fn report() -> StepReport {
         StepReport {
             step: 7,
+            masked_loss: None,
+            order_loss: None,
             loss: 3.5,
             lr: 1e-4,
             grad_norm: 0.5,
@@ -230,7 +244,15 @@ mod tests {
         let mut log = RunLog::open(folder.path(), 7).unwrap();
         log.line(&report()).unwrap();
         let set = "corpora/books".to_string();
-        let evaluation = EvaluationReport { step: 7, set, eval_loss: 2.0, perplexity: 7.389, targets: 99 };
+        let evaluation = EvaluationReport {
+            step: 7,
+            set,
+            eval_loss: 2.0,
+            perplexity: 7.389,
+            targets: 99,
+            masked_loss: None,
+            order_loss: None,
+        };
         log.line(&evaluation).unwrap();
 
         let mut values = Vec::new();

@@ -5,7 +5,7 @@
 //! [`STEPS_AHEAD`] steps lie ready.
 
 use crate::TrainError;
-use crate::source::Source;
+use crate::source::{Pair, Source};
 use henge_model::Microbatch;
 use std::ops::Range;
 use std::sync::Arc;
@@ -125,6 +125,11 @@ pub(crate) fn microbatch(
         micro.samples.push(sample);
         micro.tokens.extend(sequence.tokens);
         micro.labels.extend(sequence.labels);
+        if let Some(Pair { types, length, order }) = sequence.pair {
+            micro.types.extend(types);
+            micro.lengths.push(length);
+            micro.order.push(order);
+        }
     }
     Ok(micro)
 }
@@ -153,7 +158,7 @@ mod tests {
             if self.bad == Some(position) {
                 return Err(TrainError::UsedUp(format!("sequence {position} is gone")));
             }
-            Ok(Sequence { tokens: vec![position as u32], labels: vec![position as i64 + 1] })
+            Ok(Sequence { tokens: vec![position as u32], labels: vec![position as i64 + 1], pair: None })
         }
     }
 

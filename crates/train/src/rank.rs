@@ -7,11 +7,12 @@ use crate::optimizer::{Optimizer, squares};
 use crate::prefetch::{Batch, Prefetch, Share, microbatch};
 use crate::scaler::Scaler;
 use crate::source::Source;
-use crate::{Job, TrainError, diagnostics, memory, totals};
+use crate::totals::{self, LossSums};
+use crate::{Job, TrainError, diagnostics, memory};
 use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
 use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
 use henge_schedule::{Program, Shape};
-use henge_spec::{Home, Model, Precision, ScheduleKind};
+use henge_spec::{Arch, Home, Model, Precision, ScheduleKind};
 use henge_tensor::{Backend, Buffer, ViewMut};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -58,7 +59,8 @@ pub(crate) struct Progress {
 
 /// What a step leaves to report.
 struct Outcome {
-    loss: f64,
+    /// Mean losses of the global batch.
+    losses: LossSums,
     norm: f64,
     lr: f64,
     scale: f64,
@@ -210,37 +212,37 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     fn run_step(&mut self, micros: &[Microbatch], global: usize) -> Result<Outcome, TrainError> {
-        let targets = self.scored_targets(micros)?;
+        let scored = self.scored(micros)?;
         let scale = self.scaler.scale();
         self.store.clear_grads();
         self.prepare_program(micros.len())?;
         let program = &self.programs[&micros.len()];
         let dropouts = Dropouts::of(&self.job.run.model, self.job.run.seed);
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, dropouts);
-        let work = Work { micros, scale: scale / targets.max(1.0) };
+        let weights = LossSums { tokens: scale, order: scale }.over(scored);
+        let work = Work { micros, scale: weights.tokens, order_scale: weights.order };
         let executor = Executor::new(&self.backend, self.comm, stages, &mut self.store, work);
-        let own_loss = executor.walk(program, self.place.pipeline)?;
-        let mut loss = [own_loss];
-        totals::from_last_stage(self.comm, &mut loss)?;
-        let loss = loss[0] / targets.max(1.0);
+        let own_losses = executor.walk(program, self.place.pipeline)?;
+        let mut sums = own_losses.as_array();
+        totals::from_last_stage(self.comm, &mut sums)?;
+        let losses = LossSums::of_array(sums).over(scored);
         let squares = squares(&self.backend, self.comm, &self.store, &self.names, self.place.tensor)?;
         let norm = squares.iter().sum::<f64>().sqrt() / scale;
         let lr = self.optimizer.lr();
-        let skipped = match norm.is_finite() && loss.is_finite() {
+        let skipped = match norm.is_finite() && losses.total().is_finite() {
             true => self.update(norm, scale),
             false if self.scaler.overflow() => true,
-            false => return Err(self.non_finite(own_loss, global)?),
+            false => return Err(self.non_finite(own_losses.total(), global)?),
         };
         let tokens = (global * micros[0].seq()) as u64;
-        Ok(Outcome { loss, norm, lr, scale, skipped, squares, tokens, data_seconds: 0.0 })
+        Ok(Outcome { losses, norm, lr, scale, skipped, squares, tokens, data_seconds: 0.0 })
     }
 
-    /// Scored targets of the global batch, counted before the first forward.
-    fn scored_targets(&self, micros: &[Microbatch]) -> Result<f64, TrainError> {
-        let labels = micros.iter().flat_map(|micro| &micro.labels);
-        let mut count = [labels.filter(|&&label| label >= 0).count() as f64];
-        totals::sum(self.comm, Group::Data, &mut count)?;
-        Ok(count[0])
+    /// What is scored in the global batch, counted before the first forward.
+    fn scored(&self, micros: &[Microbatch]) -> Result<LossSums, TrainError> {
+        let mut counts = LossSums::scored(micros).as_array();
+        totals::sum(self.comm, Group::Data, &mut counts)?;
+        Ok(LossSums::of_array(counts))
     }
 
     fn prepare_program(&mut self, microbatches: usize) -> Result<(), TrainError> {
@@ -309,9 +311,12 @@ impl<'a, B: Backend> Rank<'a, B> {
             let norm = |&index: &usize| outcome.squares[index].sqrt() / outcome.scale;
             self.names.iter().map(|(name, index)| (name.clone(), norm(index))).collect()
         });
+        let encoder = run.model.arch == Arch::Bert;
         StepReport {
             step: self.progress.steps,
-            loss: outcome.loss,
+            loss: outcome.losses.total(),
+            masked_loss: encoder.then_some(outcome.losses.tokens),
+            order_loss: encoder.then_some(outcome.losses.order),
             lr: outcome.lr,
             grad_norm: outcome.norm,
             loss_scale: outcome.scale,
@@ -348,7 +353,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// Mean loss over the first batches of a set.
     fn evaluate(&self, set: &str, source: Arc<dyn Source>) -> Result<EvaluationReport, TrainError> {
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
-        let mut sums = [0.0, 0.0];
+        let (mut sums, mut scored) = (LossSums::default(), [0.0; 2]);
         let mut batches = Prefetch::start(source, self.share(), 0..self.job.run.train.eval_steps, 0);
         while let Some(batch) = batches.next() {
             for (index, micro) in batch?.micros.iter().enumerate() {
@@ -357,13 +362,17 @@ impl<'a, B: Backend> Rank<'a, B> {
                     Ok(stage.evaluate(&stages.contexts[chunk], micro, input)?)
                 };
                 if let Some(Output::Losses(losses)) = pass(&self.backend, self.comm, &stages, micro, index, run)? {
-                    sums[0] += losses.iter().sum::<f64>();
-                    sums[1] += micro.labels.iter().filter(|&&label| label >= 0).count() as f64;
+                    sums.add(&losses);
+                    let counts = LossSums::scored(std::slice::from_ref(micro)).as_array();
+                    scored.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 }
             }
         }
-        totals::from_last_stage(self.comm, &mut sums)?;
-        let eval_loss = sums[0] / sums[1].max(1.0);
+        let mut all = [sums.as_array(), scored].concat();
+        totals::from_last_stage(self.comm, &mut all)?;
+        let (sums, scored) = (LossSums::of_array([all[0], all[1]]), LossSums::of_array([all[2], all[3]]));
+        let means = sums.over(scored);
+        let (eval_loss, encoder) = (means.total(), self.job.run.model.arch == Arch::Bert);
         let step = self.progress.steps;
         if !eval_loss.is_finite() && self.job.run.train.precision != Precision::F16 {
             return Err(TrainError::NonFiniteEvaluation { step, set: set.to_string() });
@@ -372,8 +381,10 @@ impl<'a, B: Backend> Rank<'a, B> {
             step,
             set: set.to_string(),
             eval_loss,
-            perplexity: eval_loss.exp(),
-            targets: sums[1] as u64,
+            perplexity: means.tokens.exp(),
+            masked_loss: encoder.then_some(means.tokens),
+            order_loss: encoder.then_some(means.order),
+            targets: scored.tokens as u64,
         })
     }
 

@@ -11,6 +11,19 @@ pub struct Sequence {
     pub tokens: Vec<u32>,
     /// Targets.
     pub labels: Vec<i64>,
+    /// What an encoder reads beside the tokens.
+    pub pair: Option<Pair>,
+}
+
+/// Two sentences in one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Type of each token, `[s]`: which sentence it belongs to.
+    pub types: Vec<u32>,
+    /// Tokens before the padding.
+    pub length: usize,
+    /// 0 as written, 1 swapped, negative not scored.
+    pub order: i64,
 }
 
 /// An endless or finite order of sequences, read by every rank for itself.
@@ -93,6 +106,6 @@ impl Corpus {
         }
         let labels = tokens[1..].iter().map(|&token| i64::from(token)).collect();
         tokens.pop();
-        Ok(Sequence { tokens, labels })
+        Ok(Sequence { tokens, labels, pair: None })
     }
 }

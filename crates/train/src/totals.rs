@@ -1,6 +1,7 @@
 //! Sums over groups of ranks, in double precision and the order of ranks.
 
 use henge_comm::{Comm, CommError, Group, Reduce};
+use henge_model::{Losses, Microbatch};
 use henge_tensor::{Transfer, ViewMut};
 
 /// Sums each number over a group.
@@ -23,4 +24,45 @@ pub(crate) fn sum_view<M: Transfer>(
     view: ViewMut<'_>,
 ) -> Result<(), crate::TrainError> {
     Ok(comm.all_reduce(group, view, Reduce::Sum)?)
+}
+
+/// Sums of losses over a batch or a part of it, or the numbers of what was scored.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LossSums {
+    /// Over tokens.
+    pub tokens: f64,
+    /// Over pairs of sentences.
+    pub order: f64,
+}
+
+impl LossSums {
+    pub fn add(&mut self, losses: &Losses) {
+        self.tokens += losses.tokens.iter().sum::<f64>();
+        self.order += losses.order.iter().sum::<f64>();
+    }
+
+    /// How many tokens and pairs of some microbatches are scored.
+    pub fn scored(micros: &[Microbatch]) -> Self {
+        let count = |labels: &[i64]| labels.iter().filter(|&&label| label >= 0).count() as f64;
+        let of = |labels: fn(&Microbatch) -> &[i64]| micros.iter().map(|micro| count(labels(micro))).sum();
+        Self { tokens: of(|micro| &micro.labels), order: of(|micro| &micro.order) }
+    }
+
+    /// Mean losses, where `self` are the sums over what `scored` counts; 0 of nothing.
+    pub fn over(self, scored: Self) -> Self {
+        Self { tokens: self.tokens / scored.tokens.max(1.0), order: self.order / scored.order.max(1.0) }
+    }
+
+    /// The loss that is trained on: mean over tokens plus mean over pairs.
+    pub fn total(self) -> f64 {
+        self.tokens + self.order
+    }
+
+    pub fn as_array(self) -> [f64; 2] {
+        [self.tokens, self.order]
+    }
+
+    pub fn of_array([tokens, order]: [f64; 2]) -> Self {
+        Self { tokens, order }
+    }
 }

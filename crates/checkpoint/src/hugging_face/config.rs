@@ -2,7 +2,7 @@
 
 use crate::CheckpointError;
 use henge_files::{Operation, WithPath};
-use henge_spec::{Activation, Arch, DType, Model};
+use henge_spec::{Activation, Arch, DType, Model, NormPlacement};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,9 +41,11 @@ impl Config {
         match self.json.get("model_type").and_then(Json::as_str) {
             Some("gpt2") => self.gpt2(),
             Some("llama" | "mistral" | "qwen2") => self.llama(),
+            Some("bert") => self.bert("post"),
+            Some("megatron-bert") => self.bert("pre"),
             other => Err(self.unsupported(
                 format!("model_type is {}", other.map_or("absent".to_string(), |name| format!("`{name}`"))),
-                "give a folder whose model_type is gpt2, llama, mistral or qwen2",
+                "give a folder whose model_type is gpt2, llama, mistral, qwen2, bert or megatron-bert",
             )),
         }
     }
@@ -108,6 +110,41 @@ impl Config {
             ("rope.theta", self.rope_theta()?),
         ];
         self.collect("llama", "swiglu", false, &sizes, &numbers)
+    }
+
+    /// The library's `bert` norms after each branch, its `megatron-bert` before.
+    fn bert(&self, norm: &str) -> Result<Facts, CheckpointError> {
+        self.demand("position_embedding_type", &["absolute".into()])?;
+        self.demand("is_decoder", &[Json::Bool(false)])?;
+        self.demand("add_cross_attention", &[Json::Bool(false)])?;
+        let (hidden, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
+        let activation = match self.text("hidden_act", "gelu").as_str() {
+            "gelu" => "gelu",
+            "gelu_new" | "gelu_pytorch_tanh" => "gelu_tanh",
+            other => return Err(self.unknown_activation("hidden_act", other)),
+        };
+        let sizes = [
+            ("layers", self.size("num_hidden_layers")?),
+            ("hidden", hidden),
+            ("heads", heads),
+            ("kv_heads", heads),
+            ("head_dim", self.divide(hidden, heads)?),
+            ("ffn_hidden", self.size("intermediate_size")?),
+            ("seq_len", self.size("max_position_embeddings")?),
+            ("vocab_size", self.size("vocab_size")?),
+            ("token_types", self.optional_size("type_vocab_size")?.unwrap_or(2)),
+        ];
+        let dropout = self.number("hidden_dropout_prob", 0.1)?;
+        let numbers = [
+            ("embedding_dropout", dropout),
+            ("attention_dropout", self.number("attention_probs_dropout_prob", 0.1)?),
+            ("hidden_dropout", dropout),
+            ("init_std", self.number("initializer_range", 0.02)?),
+            ("norm_eps", self.number("layer_norm_eps", 1e-12)?),
+        ];
+        let mut facts = self.collect("bert", activation, true, &sizes, &numbers)?;
+        facts.insert("model.norm".to_string(), Value::String(norm.to_string()));
+        Ok(facts)
     }
 
     /// Mistral's window and Qwen2's biases are the two ways in which models of Llama's shape
@@ -225,14 +262,11 @@ impl Config {
 }
 
 /// `config.json` of a model, with the keys that the transformers library reads.
-///
-/// # Panics
-/// For encoders, which have no list of parameters to export.
 pub(super) fn render(model: &Model, dtype: DType) -> String {
     let mut json = match model.arch {
         Arch::Gpt => gpt2_json(model),
         Arch::Llama => llama_json(model),
-        Arch::Bert => panic!("encoders are refused before"),
+        Arch::Bert => bert_json(model),
     };
     json["dtype"] = match dtype {
         DType::BF16 => "bfloat16",
@@ -287,6 +321,29 @@ fn llama_json(m: &Model) -> Json {
         "attention_dropout": plain(m.dropout.attention),
         "attention_bias": false,
         "mlp_bias": false,
+    })
+}
+
+fn bert_json(m: &Model) -> Json {
+    let (class, family) = match m.norm {
+        NormPlacement::Post => ("BertForPreTraining", "bert"),
+        NormPlacement::Pre => ("MegatronBertForPreTraining", "megatron-bert"),
+    };
+    serde_json::json!({
+        "architectures": [class],
+        "model_type": family,
+        "hidden_act": if m.activation == Activation::Gelu { "gelu" } else { "gelu_new" },
+        "num_hidden_layers": m.layers,
+        "hidden_size": m.hidden,
+        "num_attention_heads": m.heads,
+        "intermediate_size": m.ffn_hidden,
+        "max_position_embeddings": m.seq_len,
+        "type_vocab_size": m.token_types,
+        "layer_norm_eps": m.norm_eps,
+        "hidden_dropout_prob": plain(m.dropout.hidden),
+        "attention_probs_dropout_prob": plain(m.dropout.attention),
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
     })
 }
 

@@ -129,7 +129,7 @@ impl Source for RandomTokens {
             [[a, b], [c, d]].map(|words| uniform::below(words, self.vocab_size as u64))
         };
         let (tokens, labels) = (0..self.seq_len).map(pair).map(|[token, label]| (token as u32, label as i64)).unzip();
-        Ok(Sequence { tokens, labels })
+        Ok(Sequence { tokens, labels, pair: None })
     }
 }
 

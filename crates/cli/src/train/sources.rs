@@ -1,11 +1,12 @@
 //! Opens a run's data.
 
 use super::order;
+use super::pairs;
 use crate::failure::Failure;
 use henge_data::order::{Part, SampleOrder, Split};
 use henge_data::tokenizer::Tokenizer;
 use henge_data::{Corpus, CorpusPart, DataError};
-use henge_spec::Run;
+use henge_spec::{Arch, Run};
 use henge_train::{CorpusSource, GivenBatches, Source, TrainError, ValidationSource};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ type Sources = (Arc<dyn Source>, Sets);
 pub fn open(run: &Run) -> Result<Sources, Failure> {
     let train: Arc<dyn Source> = match &run.data.batches {
         Some(file) => Arc::new(given(run, file)?),
+        None if run.model.arch == Arch::Bert => Arc::new(pairs::training(run)?),
         None => Arc::new(corpora(run)?),
     };
     Ok((train, validation(run)?))
@@ -24,7 +26,7 @@ pub fn open(run: &Run) -> Result<Sources, Failure> {
 
 fn given(run: &Run, file: &str) -> Result<GivenBatches, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure::request(format!("{file}: {error}")))?;
-    let given = GivenBatches::parse(&text, file, run.model.vocab_size, run.model.seq_len)?;
+    let given = GivenBatches::parse(&text, file, &run.model)?;
     given.sizes().iter().try_for_each(|&size| run.check_batch(size))?;
     let (steps, batches) = (run.train.steps, given.sizes().len());
     if steps > batches as u64 {
@@ -53,21 +55,27 @@ fn validation(run: &Run) -> Result<Sets, Failure> {
 }
 
 fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<dyn Source>, Failure> {
+    if run.model.arch == Arch::Bert {
+        return Ok(Arc::new(pairs::validation_set(run, prefix, split)?));
+    }
     let corpus = checked(run, prefix, if split.is_some() { "data.train" } else { "data.valid" })?;
     let part: CorpusPart = match split {
         Some(split) => corpus.part(split, Part::Valid)?,
         None => corpus.whole(Part::Valid),
     };
     let order = SampleOrder::sequential(vec![part], run.model.seq_len as u64)?;
-    // Whole microbatches on every replica; what is too much is not scored.
+    Ok(Arc::new(ValidationSource::new(order, validation_batch(run), run.model.vocab_size)))
+}
+
+/// Whole microbatches on every replica; what is too much is not scored.
+pub(super) fn validation_batch(run: &Run) -> usize {
     let batching = &run.train.batching;
-    let batch = batching.global.next_multiple_of(batching.micro * run.layout.data);
-    Ok(Arc::new(ValidationSource::new(order, batch, run.model.vocab_size)))
+    batching.global.next_multiple_of(batching.micro * run.layout.data)
 }
 
 /// Opens a corpus of `key` and holds its largest token against the model, and its tokenizer
 /// against the run's, before any work starts.
-fn checked(run: &Run, prefix: &str, key: &str) -> Result<Arc<Corpus>, Failure> {
+pub(super) fn checked(run: &Run, prefix: &str, key: &str) -> Result<Arc<Corpus>, Failure> {
     let corpus = Corpus::open(Path::new(prefix))?;
     if let Some(name) = &run.data.tokenizer {
         corpus.check_tokenizer(&Tokenizer::load(name)?)?;

@@ -66,6 +66,17 @@ kernel! {
             put::<S>(y, i, math::gelu::<S>(get::<S>(pre, i)));
         }
     }
+    fn tanh<S>(pre: &[f32], y: &mut [f32]) {
+        for i in (0..y.len()).step_by(S::LANES) {
+            put::<S>(y, i, math::tanh::<S>(get::<S>(pre, i)));
+        }
+    }
+    fn tanh_backward<S>(dy: &mut [f32], pre: &[f32]) {
+        for i in (0..dy.len()).step_by(S::LANES) {
+            let (d, y) = (get::<S>(dy, i), math::tanh::<S>(get::<S>(pre, i)));
+            put::<S>(dy, i, S::sub(d, S::mul(d, S::mul(y, y))));
+        }
+    }
     fn swiglu<S>(gate: &[f32], up: &[f32], y: &mut [f32]) {
         for i in (0..y.len()).step_by(S::LANES) {
             let g = get::<S>(gate, i);
@@ -165,6 +176,7 @@ pub fn activate(level: Level, pre: &[f32], f: NonLinearity, y: &mut [f32]) {
     match f {
         NonLinearity::GeluTanh => gelu_tanh(level, pre, y),
         NonLinearity::Gelu => gelu(level, pre, y),
+        NonLinearity::Tanh => tanh(level, pre, y),
         NonLinearity::SwiGlu => swiglu(level, &pre[..y.len()], &pre[y.len()..], y),
     }
 }
@@ -174,6 +186,7 @@ pub fn activate_backward(level: Level, dy: &mut [f32], pre: &[f32], f: NonLinear
     match f {
         NonLinearity::GeluTanh => gelu_tanh_backward(level, dy, pre),
         NonLinearity::Gelu => gelu_backward(level, dy, pre),
+        NonLinearity::Tanh => tanh_backward(level, dy, pre),
         NonLinearity::SwiGlu => unreachable!("a gated input is twice as wide as its output"),
     }
 }

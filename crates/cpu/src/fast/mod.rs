@@ -11,6 +11,7 @@ mod elementwise;
 mod masks;
 mod norm;
 mod operations;
+mod rotary;
 mod vocabulary;
 mod weight;
 
@@ -151,10 +152,20 @@ impl Fast {
 }
 
 impl Fast {
+    /// A norm's output and statistics, two numbers a token.
+    fn norm(&self, x: &Tokens, parameters: norm::Parameters) -> (Tokens, Numbers) {
+        assert_eq!(parameters.gain.len(), x.columns(), "gain of a norm");
+        let (mut y, compute) = (self.blank_like(x), self.compute);
+        let mut stats = Flat::blank(&self.pool, 2 * x.rows(), Kind::Activation);
+        let outputs = (stats.values_mut(), y.values_mut());
+        norm::forward(self.machine(), x.values(), parameters, outputs, |y| compute.round(y));
+        (y, stats)
+    }
+
     /// A gated non-linearity reads two columns far apart, so it runs after the product.
-    fn linear_gated(&self, x: &Tokens, w: &FastWeight, bias: &Numbers) -> (Tokens, Tokens) {
+    fn linear_gated(&self, x: &Tokens, w: &FastWeight, bias: Option<&Numbers>) -> (Tokens, Tokens) {
         let f = NonLinearity::SwiGlu;
-        let (pre, compute) = (self.linear(x, w, Some(bias)), self.compute);
+        let (pre, compute) = (self.linear(x, w, bias), self.compute);
         let columns = activated_columns(f, pre.columns());
         let mut y = self.blank(pre.rows(), columns);
         elementwise::each_row(&self.team, y.values_mut(), columns, |y, row| {

@@ -1,10 +1,12 @@
-//! Layer norm in one pass over memory: a row stays in the first cache for its sums.
+//! Layer norm and RMS norm in one pass over memory: a row stays in the first cache for its sums.
 //!
 //! ```text
 //!   forward    row -> mean -> variance about it -> y          stats: [mean, rstd] a row
 //!   backward   row -> two sums -> dx += ...;  64 rows a task, each with its own sums of
 //!              the parameters' gradients, which are added in the order of the tasks
 //! ```
+//!
+//! RMS norm is the same about a mean of zero and without bias; its statistics hold the zero.
 
 use crate::simd::{Level, get, kernel, put};
 use crate::team::{Parts, Team};
@@ -64,22 +66,69 @@ fn backward_row<S>(dy: &[f32], x: &[f32], stats: [f32; 2], gain: &[f32], dx: &mu
     }
 }
 
+kernel! {
+    /// Zero and the reciprocal root mean square.
+    fn rms_statistics<S>(x: &[f32], eps: f32) -> [f32; 2] {
+        let mut squares = S::splat(0.0);
+        for i in (0..x.len()).step_by(S::LANES) {
+            let x = get::<S>(x, i);
+            squares = S::fma(x, x, squares);
+        }
+        [0.0, 1.0 / (S::sum(squares) / x.len() as f32 + eps).sqrt()]
+    }
+    fn rms_normalise<S>(x: &[f32], rrms: f32, gain: &[f32], y: &mut [f32]) {
+        for i in (0..x.len()).step_by(S::LANES) {
+            put::<S>(y, i, S::mul(S::mul(get::<S>(x, i), S::splat(rrms)), get::<S>(gain, i)));
+        }
+    }
+    /// `dx += rrms (g - z mean(g z))` with `g = dy gain`; `dgain [columns]`, sums of `dy z`, grow.
+    fn rms_backward_row<S>(dy: &[f32], x: &[f32], rrms: f32, gain: &[f32], dx: &mut [f32], dgain: &mut [f32]) {
+        let mut sum_z = S::splat(0.0);
+        for i in (0..x.len()).step_by(S::LANES) {
+            let (d, z) = (get::<S>(dy, i), S::mul(get::<S>(x, i), S::splat(rrms)));
+            sum_z = S::fma(S::mul(d, get::<S>(gain, i)), z, sum_z);
+            put::<S>(dgain, i, S::fma(d, z, get::<S>(dgain, i)));
+        }
+        let mean_gz = S::sum(sum_z) / x.len() as f32;
+        for i in (0..x.len()).step_by(S::LANES) {
+            let z = S::mul(get::<S>(x, i), S::splat(rrms));
+            let g = S::mul(get::<S>(dy, i), get::<S>(gain, i));
+            let inner = S::sub(g, S::mul(z, S::splat(mean_gz)));
+            put::<S>(dx, i, S::fma(S::splat(rrms), inner, get::<S>(dx, i)));
+        }
+    }
+}
+
+/// A norm's parameters.
+#[derive(Clone, Copy)]
+pub struct Parameters<'a> {
+    pub gain: &'a [f32],
+    /// Layer norm's; RMS norm has none.
+    pub bias: Option<&'a [f32]>,
+    pub eps: f64,
+}
+
 /// `y` and `stats [rows, 2]` of `x [rows, columns]`; `finish` runs on each row of `y`.
 pub fn forward(
     (level, team): (Level, &Team),
     x: &[f32],
-    (gain, bias, eps): (&[f32], &[f32], f64),
-    stats: &mut [f32],
-    y: &mut [f32],
+    Parameters { gain, bias, eps }: Parameters,
+    (stats, y): (&mut [f32], &mut [f32]),
     finish: impl Fn(&mut [f32]) + Sync,
 ) {
     let (columns, stats) = (gain.len(), Parts::of(stats));
     each_row(team, y, columns, |y, row| {
         let x = &x[row * columns..][..columns];
-        let found = statistics(level, x, eps as f32);
+        let found = match bias {
+            Some(_) => statistics(level, x, eps as f32),
+            None => rms_statistics(level, x, eps as f32),
+        };
         // SAFETY: each row writes its own statistics.
         unsafe { stats.part(2 * row, 2) }.copy_from_slice(&found);
-        normalise(level, x, found, gain, bias, y);
+        match bias {
+            Some(bias) => normalise(level, x, found, gain, bias, y),
+            None => rms_normalise(level, x, found[1], gain, y),
+        }
         finish(y);
     });
 }
@@ -93,28 +142,55 @@ pub struct Backward<'a> {
     pub gain: &'a [f32],
 }
 
-/// Numbers of sums that [`backward`] leaves.
-pub fn backward_scratch(rows: usize, columns: usize) -> usize {
-    rows.div_ceil(ROWS) * 2 * columns
-}
+impl Backward<'_> {
+    fn rows(&self) -> usize {
+        self.x.len() / self.gain.len().max(1)
+    }
 
-/// Adds to `dx`, and overwrites `sums [tasks, 2, columns]` with each task's sums of the
-/// gradients of gain and bias.
-pub fn backward((level, team): (Level, &Team), inputs: Backward, dx: &mut [f32], sums: &mut [f32]) {
-    let Backward { dy, x, stats, gain } = inputs;
-    let columns = gain.len();
-    let rows = x.len() / columns.max(1);
-    let (dx, sums) = (Parts::of(dx), Parts::of(sums));
-    team.each(rows.div_ceil(ROWS), &|_, task| {
-        // SAFETY: each task has its own sums and its own rows.
-        let sums = unsafe { sums.part(task * 2 * columns, 2 * columns) };
-        sums.fill(0.0);
-        for row in task * ROWS..((task + 1) * ROWS).min(rows) {
-            let at = row * columns..(row + 1) * columns;
-            // SAFETY: as above.
-            let dx = unsafe { dx.part(at.start, columns) };
+    /// Layer norm: adds to `dx`, and overwrites `sums [tasks, 2, columns]` with each task's
+    /// sums of the gradients of gain and bias.
+    pub fn layer_norm(self, (level, team): (Level, &Team), dx: &mut [f32], sums: &mut [f32]) {
+        let Self { dy, x, stats, gain } = self;
+        each_task(team, self.rows(), gain.len(), (dx, sums, 2 * gain.len()), |row, dx, sums| {
+            let at = row * gain.len()..(row + 1) * gain.len();
             let stats = [stats[2 * row], stats[2 * row + 1]];
             backward_row(level, &dy[at.clone()], &x[at], stats, gain, dx, sums);
+        });
+    }
+
+    /// RMS norm: adds to `dx`, and overwrites `sums [tasks, columns]` with each task's sums
+    /// of the gradient of the gain.
+    pub fn rms_norm(self, (level, team): (Level, &Team), dx: &mut [f32], sums: &mut [f32]) {
+        let Self { dy, x, stats, gain } = self;
+        each_task(team, self.rows(), gain.len(), (dx, sums, gain.len()), |row, dx, sums| {
+            let at = row * gain.len()..(row + 1) * gain.len();
+            rms_backward_row(level, &dy[at.clone()], &x[at], stats[2 * row + 1], gain, dx, sums);
+        });
+    }
+}
+
+/// Number of tasks of a backward, each with its own sums.
+pub fn backward_tasks(rows: usize) -> usize {
+    rows.div_ceil(ROWS)
+}
+
+/// Calls `work` with each row's number and gradient and its task's `width` sums, which
+/// begin at zero.
+fn each_task(
+    team: &Team,
+    rows: usize,
+    columns: usize,
+    (dx, sums, width): (&mut [f32], &mut [f32], usize),
+    work: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    let (dx, sums) = (Parts::of(dx), Parts::of(sums));
+    team.each(backward_tasks(rows), &|_, task| {
+        // SAFETY: each task has its own sums.
+        let sums = unsafe { sums.part(task * width, width) };
+        sums.fill(0.0);
+        for row in task * ROWS..((task + 1) * ROWS).min(rows) {
+            // SAFETY: rows do not overlap and each belongs to one task.
+            work(row, unsafe { dx.part(row * columns, columns) }, sums);
         }
     });
 }

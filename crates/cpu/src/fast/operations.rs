@@ -3,13 +3,13 @@
 use super::attention_backward::Outputs;
 use super::vocabulary::PieceStats;
 use super::{Fast, FastLogits, FastWeight, Numbers, Tokens};
-use super::{attention, attention_backward, decode, elementwise, norm, vocabulary};
+use super::{attention, attention_backward, decode, elementwise, norm, rotary, vocabulary};
 use crate::memory::{Activation, Flat};
 use crate::plain::vocabulary::{local, losses, rescale};
 use crate::rounding::Rounding;
 use crate::team::Parts;
 use henge_tensor::{
-    AdamStep, AttentionCall, Backend, Buffer, CachedAttention, DropoutAt, Held, Kind, Matrix, NonLinearity,
+    AdamStep, AttentionCall, Backend, Buffer, CachedAttention, DropoutAt, Held, Kind, Matrix, NonLinearity, Rotation,
     VocabularyShard, VocabularyStats,
 };
 use std::ops::Range;
@@ -115,6 +115,19 @@ impl Backend for Fast {
         branch
     }
 
+    fn take_rows(&self, x: &Tokens, rows: &[usize]) -> Tokens {
+        let mut y = self.blank(rows.len(), x.columns());
+        elementwise::each_row(&self.team, y.values_mut(), x.columns(), |y, at| y.copy_from_slice(x.row(rows[at])));
+        y
+    }
+
+    fn add_rows(&self, x: &mut Tokens, rows: &[usize], y: &Tokens) {
+        assert_eq!((rows.len(), x.columns()), (y.rows(), y.columns()), "rows to add");
+        for (at, &row) in rows.iter().enumerate() {
+            elementwise::add(self.level(), x.row_mut(row), y.row(at));
+        }
+    }
+
     fn lookup(&self, table: &FastWeight, first_row: usize, ids: &[u32]) -> Tokens {
         let mut x = self.blank(ids.len(), table.columns());
         elementwise::each_row(&self.team, x.values_mut(), table.columns(), |x, token| {
@@ -149,18 +162,8 @@ impl Backend for Fast {
     }
 
     fn layer_norm(&self, x: &Tokens, gain: &Numbers, bias: &Numbers, eps: f64) -> (Tokens, Numbers) {
-        assert_eq!((gain.len(), bias.len()), (x.columns(), x.columns()), "gain and bias of a norm");
-        let (mut y, compute) = (self.blank_like(x), self.compute);
-        let mut stats = Flat::blank(&self.pool, 2 * x.rows(), Kind::Activation);
-        norm::forward(
-            self.machine(),
-            x.values(),
-            (gain.values(), bias.values(), eps),
-            stats.values_mut(),
-            y.values_mut(),
-            |y| compute.round(y),
-        );
-        (y, stats)
+        assert_eq!(bias.len(), x.columns(), "bias of a norm");
+        self.norm(x, norm::Parameters { gain: gain.values(), bias: Some(bias.values()), eps })
     }
 
     fn layer_norm_backward(
@@ -175,13 +178,36 @@ impl Backend for Fast {
         bias_at: usize,
     ) {
         let columns = x.columns();
-        let mut scratch = self.scratch(norm::backward_scratch(x.rows(), columns));
+        let mut scratch = self.scratch(norm::backward_tasks(x.rows()) * 2 * columns);
         let inputs = norm::Backward { dy: dy.values(), x: x.values(), stats: stats.values(), gain: gain.values() };
-        norm::backward(self.machine(), inputs, dx.values_mut(), scratch.values_mut());
+        inputs.layer_norm(self.machine(), dx.values_mut(), scratch.values_mut());
         for sums in scratch.values().chunks_exact(2 * columns.max(1)) {
             let (dgain, dbias) = sums.split_at(columns);
             elementwise::add(self.level(), &mut grads.values_mut()[gain_at..][..columns], dgain);
             elementwise::add(self.level(), &mut grads.values_mut()[bias_at..][..columns], dbias);
+        }
+    }
+
+    fn rms_norm(&self, x: &Tokens, gain: &Numbers, eps: f64) -> (Tokens, Numbers) {
+        self.norm(x, norm::Parameters { gain: gain.values(), bias: None, eps })
+    }
+
+    fn rms_norm_backward(
+        &self,
+        dy: &Tokens,
+        x: &Tokens,
+        stats: &Numbers,
+        gain: &Numbers,
+        dx: &mut Tokens,
+        grads: &mut Numbers,
+        gain_at: usize,
+    ) {
+        let columns = x.columns();
+        let mut scratch = self.scratch(norm::backward_tasks(x.rows()) * columns);
+        let inputs = norm::Backward { dy: dy.values(), x: x.values(), stats: stats.values(), gain: gain.values() };
+        inputs.rms_norm(self.machine(), dx.values_mut(), scratch.values_mut());
+        for dgain in scratch.values().chunks_exact(columns.max(1)) {
+            elementwise::add(self.level(), &mut grads.values_mut()[gain_at..][..columns], dgain);
         }
     }
 
@@ -193,7 +219,13 @@ impl Backend for Fast {
         y
     }
 
-    fn linear_activated(&self, x: &Tokens, w: &FastWeight, bias: &Numbers, f: NonLinearity) -> (Tokens, Tokens) {
+    fn linear_activated(
+        &self,
+        x: &Tokens,
+        w: &FastWeight,
+        bias: Option<&Numbers>,
+        f: NonLinearity,
+    ) -> (Tokens, Tokens) {
         if f == NonLinearity::SwiGlu {
             return self.linear_gated(x, w, bias);
         }
@@ -201,7 +233,8 @@ impl Backend for Fast {
         let (mut pre, mut y) = (self.blank(x.rows(), w.rows()), self.blank(x.rows(), w.rows()));
         let outputs = Parts::of(y.values_mut());
         let (compute, width) = (self.compute, w.rows());
-        self.forward_product(x.values(), w, Some(bias.values()), pre.values_mut(), |row, columns, values| {
+        let bias = bias.map(Flat::values);
+        self.forward_product(x.values(), w, bias, pre.values_mut(), |row, columns, values| {
             compute.round(values);
             // SAFETY: each piece of a row is finished once.
             let y = unsafe { outputs.part(row * width + columns.start, columns.len()) };
@@ -244,6 +277,17 @@ impl Backend for Fast {
             compute.round(dy);
         });
         dy
+    }
+
+    fn rotate(&self, qkv: &mut Tokens, rotation: &Rotation) {
+        assert_eq!(qkv.rows(), rotation.positions.len(), "one position a token");
+        let (columns, compute) = (qkv.columns(), self.compute);
+        let turned = rotation.heads * 2 * rotation.table.pairs;
+        elementwise::each_row(&self.team, qkv.values_mut(), columns, |row, token| {
+            let angles = rotation.table.at(rotation.positions[token] as usize);
+            rotary::turn_heads(compute.level, &mut row[..turned], angles, rotation.turn);
+            compute.round(&mut row[..turned]);
+        });
     }
 
     fn attention(&self, qkv: &Tokens, call: &AttentionCall) -> (Tokens, Numbers) {

@@ -13,7 +13,7 @@
 //!
 //! Columns of a row of the fused matrix: `[q of all heads | k of all | v of all]`.
 
-use henge_tensor::{AttentionCall, AttentionShape, Mask, Real};
+use henge_tensor::{AttentionCall, AttentionShape, Mask, Real, Turn};
 
 /// Where one query of one head stands.
 #[derive(Clone, Copy)]
@@ -126,4 +126,18 @@ fn value_at(shape: AttentionShape, place: Place, key: usize) -> usize {
 
 fn dot<R: Real>(a: &[R], b: &[R]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a.wide() * b.wide()).sum()
+}
+
+/// Turns the halves of each head of one token: `(a, b) -> (a cos - b sin, b cos + a sin)`.
+pub fn rotate<R: Real>(heads: &mut [R], (cos, sin): (&[f32], &[f32]), turn: Turn) {
+    let sign = if turn == Turn::Forward { 1.0 } else { -1.0 };
+    for head in heads.chunks_exact_mut(2 * cos.len()) {
+        let (first, second) = head.split_at_mut(cos.len());
+        for pair in 0..cos.len() {
+            let (a, b) = (first[pair].wide(), second[pair].wide());
+            let (cos, sin) = (f64::from(cos[pair]), sign * f64::from(sin[pair]));
+            first[pair] = R::of(a * cos - b * sin);
+            second[pair] = R::of(b * cos + a * sin);
+        }
+    }
 }

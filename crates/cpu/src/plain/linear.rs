@@ -47,7 +47,7 @@ pub fn bias_gradient<R: Real>(dy: &[R], db: &mut [R]) {
 /// Columns of `f(y)` where `y` has `columns`.
 pub fn activated_columns(f: NonLinearity, columns: usize) -> usize {
     match f {
-        NonLinearity::Gelu | NonLinearity::GeluTanh => columns,
+        NonLinearity::Gelu | NonLinearity::GeluTanh | NonLinearity::Tanh => columns,
         NonLinearity::SwiGlu => columns / 2,
     }
 }
@@ -59,6 +59,7 @@ pub fn activate<R: Real>(pre: &[R], f: NonLinearity, out: &mut [R]) {
         *out = R::of(match f {
             NonLinearity::GeluTanh => gelu_tanh(pre[c].wide()).0,
             NonLinearity::Gelu => gelu(pre[c].wide()).0,
+            NonLinearity::Tanh => pre[c].wide().tanh(),
             NonLinearity::SwiGlu => silu(pre[c].wide()).0 * pre[half + c].wide(),
         });
     }
@@ -71,6 +72,7 @@ pub fn activate_backward<R: Real>(dy: &[R], pre: &[R], f: NonLinearity, dpre: &m
         match f {
             NonLinearity::GeluTanh => dpre[c] = R::of(dy.wide() * gelu_tanh(pre[c].wide()).1),
             NonLinearity::Gelu => dpre[c] = R::of(dy.wide() * gelu(pre[c].wide()).1),
+            NonLinearity::Tanh => dpre[c] = R::of(dy.wide() * (1.0 - pre[c].wide().tanh().powi(2))),
             NonLinearity::SwiGlu => {
                 let (value, slope) = silu(pre[c].wide());
                 dpre[c] = R::of(dy.wide() * pre[half + c].wide() * slope);

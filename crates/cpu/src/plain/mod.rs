@@ -13,7 +13,7 @@ use crate::memory::{Activation, Flat};
 use crate::rounding::Rounding;
 use henge_tensor::{
     AdamStep, AttentionCall, Backend, Buffer, DropoutAt, Held, Kind, Matrix, NonLinearity, Pool, Pooled, Real,
-    VocabularyShard, VocabularyStats,
+    Rotation, VocabularyShard, VocabularyStats,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -190,6 +190,21 @@ impl<R: Real> Backend for Plain<R> {
         branch
     }
 
+    fn take_rows(&self, x: &Activation<R>, rows: &[usize]) -> Activation<R> {
+        let mut y = self.blank(rows.len(), x.columns());
+        for (at, &row) in rows.iter().enumerate() {
+            y.row_mut(at).copy_from_slice(x.row(row));
+        }
+        y
+    }
+
+    fn add_rows(&self, x: &mut Activation<R>, rows: &[usize], y: &Activation<R>) {
+        assert_eq!((rows.len(), x.columns()), (y.rows(), y.columns()), "rows to add");
+        for (at, &row) in rows.iter().enumerate() {
+            x.row_mut(row).iter_mut().zip(y.row(at)).for_each(|(x, &y)| *x += y);
+        }
+    }
+
     fn lookup(&self, table: &PlainWeight<R>, first_row: usize, ids: &[u32]) -> Activation<R> {
         let mut x = self.blank(ids.len(), table.columns);
         for (row, &id) in ids.iter().enumerate() {
@@ -249,6 +264,34 @@ impl<R: Real> Backend for Plain<R> {
         }
     }
 
+    fn rms_norm(&self, x: &Activation<R>, gain: &Vec<R>, eps: f64) -> (Activation<R>, PlainNormStats) {
+        let stats: Vec<_> = (0..x.rows()).map(|row| norm::rms_statistics(x.row(row), eps)).collect();
+        let mut y = self.blank_like(x);
+        for (row, stats) in stats.iter().enumerate() {
+            norm::rms_forward(x.row(row), stats.1, gain, y.row_mut(row));
+        }
+        (self.rounded_to_compute(y), PlainNormStats(stats))
+    }
+
+    fn rms_norm_backward(
+        &self,
+        dy: &Activation<R>,
+        x: &Activation<R>,
+        stats: &PlainNormStats,
+        gain: &Vec<R>,
+        dx: &mut Activation<R>,
+        grads: &mut Flat<R>,
+        gain_at: usize,
+    ) {
+        let mut sums = vec![0.0; x.columns()];
+        for (row, stats) in stats.0.iter().enumerate() {
+            norm::rms_backward(dy.row(row), x.row(row), stats.1, gain, dx.row_mut(row), &mut sums);
+        }
+        for (c, gain) in sums.into_iter().enumerate() {
+            grads.values_mut()[gain_at + c] += R::of(gain);
+        }
+    }
+
     fn linear(&self, x: &Activation<R>, w: &PlainWeight<R>, bias: Option<&Vec<R>>) -> Activation<R> {
         assert_eq!(x.columns(), w.columns, "inputs of a linear");
         let mut y = self.blank(x.rows(), w.rows);
@@ -260,10 +303,10 @@ impl<R: Real> Backend for Plain<R> {
         &self,
         x: &Activation<R>,
         w: &PlainWeight<R>,
-        bias: &Vec<R>,
+        bias: Option<&Vec<R>>,
         f: NonLinearity,
     ) -> (Activation<R>, Activation<R>) {
-        let pre = self.linear(x, w, Some(bias));
+        let pre = self.linear(x, w, bias);
         let mut y = self.blank(pre.rows(), linear::activated_columns(f, pre.columns()));
         for row in 0..pre.rows() {
             linear::activate(pre.row(row), f, y.row_mut(row));
@@ -295,6 +338,15 @@ impl<R: Real> Backend for Plain<R> {
             linear::activate_backward(dy.row(row), pre.row(row), f, dpre.row_mut(row));
         }
         self.rounded_to_compute(dpre)
+    }
+
+    fn rotate(&self, qkv: &mut Activation<R>, rotation: &Rotation) {
+        assert_eq!(qkv.rows(), rotation.positions.len(), "one position a token");
+        for (row, &position) in rotation.positions.iter().enumerate() {
+            let heads = &mut qkv.row_mut(row)[..rotation.heads * 2 * rotation.table.pairs];
+            attention::rotate(heads, rotation.table.at(position as usize), rotation.turn);
+        }
+        self.rounding.apply(qkv.values_mut());
     }
 
     fn attention(&self, qkv: &Activation<R>, call: &AttentionCall) -> (Activation<R>, Flat<R>) {

@@ -1,7 +1,8 @@
-//! Layer norm, by the definition.
+//! Layer norm and RMS norm, by the definition.
 //!
 //! `z = (x - mean) * rstd`, `y = z * gain + bias`, with `mean` and the variance over the
-//! columns of one row and `rstd = 1 / sqrt(variance + eps)`.
+//! columns of one row and `rstd = 1 / sqrt(variance + eps)`. RMS norm: the same about a
+//! mean of zero, without bias.
 
 use henge_tensor::Real;
 
@@ -40,5 +41,31 @@ pub fn backward<R: Real>(
         dx[c] += R::of(rstd * (g(c) - mean_g - z(c) * mean_gz));
         sums[c].0 += dy[c].wide() * z(c);
         sums[c].1 += dy[c].wide();
+    }
+}
+
+/// Zero and the reciprocal root mean square of one row.
+pub fn rms_statistics<R: Real>(x: &[R], eps: f64) -> (f64, f64) {
+    let squares = x.iter().map(|x| x.wide().powi(2)).sum::<f64>();
+    (0.0, 1.0 / (squares / x.len() as f64 + eps).sqrt())
+}
+
+/// One row of RMS norm's output.
+pub fn rms_forward<R: Real>(x: &[R], rrms: f64, gain: &[R], y: &mut [R]) {
+    for (c, y) in y.iter_mut().enumerate() {
+        *y = R::of(x[c].wide() * rrms * gain[c].wide());
+    }
+}
+
+/// One row of RMS norm: adds to `dx`, and to the sums over rows of the gain's gradient.
+///
+/// With `z = x * rrms` and `g = dy * gain`: `dx += rrms * (g - z * mean(g * z))`.
+pub fn rms_backward<R: Real>(dy: &[R], x: &[R], rrms: f64, gain: &[R], dx: &mut [R], sums: &mut [f64]) {
+    let z = |c: usize| x[c].wide() * rrms;
+    let g = |c: usize| dy[c].wide() * gain[c].wide();
+    let mean_gz = (0..x.len()).map(|c| g(c) * z(c)).sum::<f64>() / x.len() as f64;
+    for c in 0..x.len() {
+        dx[c] += R::of(rrms * (g(c) - z(c) * mean_gz));
+        sums[c] += dy[c].wide() * z(c);
     }
 }

@@ -13,7 +13,7 @@ mod spans;
 
 pub use mask::{MaskedToken, Masking};
 
-use crate::corpus::Corpus;
+use crate::corpus::{Corpus, CorpusPart};
 use crate::error::DataError;
 use crate::tokenizer::Tokenizer;
 use draws::Draws;
@@ -78,19 +78,24 @@ impl BertSamples {
     /// Samples of at most `sequence_length` tokens; walks the lengths of all sentences once.
     ///
     /// # Errors
-    /// A corpus without a document of two sentences.
+    /// A part without a document of two sentences.
     pub fn new(
-        corpus: &Arc<Corpus>,
+        part: &CorpusPart,
         vocabulary: BertVocabulary,
         sequence_length: u64,
         seed: u64,
     ) -> Result<Self, DataError> {
         assert!(sequence_length > MARKS + 1, "a BERT sequence of {sequence_length}");
         let key = key(seed, "data.bert");
-        let spans = sentence_spans(corpus.indexed(), sequence_length - MARKS, key)?;
+        let corpus = &part.corpus;
+        let spans = sentence_spans(corpus.indexed(), &part.tokens, sequence_length - MARKS, key)?;
         if spans.is_empty() {
             return Err(DataError::BadRequest {
-                what: format!("{} has no document of two sentences or more", corpus.indexed().prefix().display()),
+                what: format!(
+                    "the {} part of {} has no document of two sentences or more",
+                    part.part.name(),
+                    corpus.indexed().prefix().display()
+                ),
                 remedy: "prepare it by sentences".into(),
             });
         }

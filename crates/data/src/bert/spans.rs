@@ -4,6 +4,7 @@ use super::draws::Draws;
 use crate::error::DataError;
 use crate::indexed::IndexedCorpus;
 use henge_random::mix;
+use std::ops::Range;
 
 /// One in so many samples is made shorter than it could be.
 const SHORT_ONE_IN: u64 = 10;
@@ -23,13 +24,18 @@ impl SentenceSpan {
     }
 }
 
-/// All spans of a corpus: sentences are taken until the target is reached, never leaving one alone at the
-/// end of a document.
-pub(super) fn sentence_spans(indexed: &IndexedCorpus, longest: u64, key: u64) -> Result<Vec<SentenceSpan>, DataError> {
+/// All spans of the documents that begin within `tokens`: sentences are taken until the target is reached,
+/// never leaving one alone at the end of a document.
+pub(super) fn sentence_spans(
+    indexed: &IndexedCorpus,
+    tokens: &Range<u64>,
+    longest: u64,
+    key: u64,
+) -> Result<Vec<SentenceSpan>, DataError> {
     let mut spans = Vec::new();
     for document in 0..indexed.documents() {
         let sentences = indexed.document(document)?;
-        if sentences.end - sentences.start < 2 {
+        if sentences.end - sentences.start < 2 || !tokens.contains(&indexed.sequence_start(sentences.start)?) {
             continue;
         }
         let mut draws = Draws::new(mix(key, document));

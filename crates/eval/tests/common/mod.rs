@@ -53,7 +53,12 @@ pub fn logits_one_by_one(folder: &Path, prefixes: &[Vec<u32>]) -> Vec<Vec<f32>> 
     let comm: &dyn Comm<Tokens> = &comm;
     let at = Context { backend: &backend, comm, model: &model, place, dropouts: Dropouts::NONE };
     let logits = |tokens: &Vec<u32>| {
-        let micro = Microbatch { samples: vec![0], tokens: tokens.clone(), labels: vec![-1; tokens.len()] };
+        let micro = Microbatch {
+            samples: vec![0],
+            tokens: tokens.clone(),
+            labels: vec![-1; tokens.len()],
+            ..Microbatch::default()
+        };
         let hidden = stage.hidden(&at, &micro, None).unwrap();
         stage.logits(&at, hidden, tokens.len() - 1..tokens.len()).0
     };

@@ -1,5 +1,5 @@
-//! Twelve steps of a small GPT-2 against PyTorch's losses, norms, gradients and logits, over
-//! every kind of layout.
+//! Twelve steps of a small GPT-2, Llama and BERT against PyTorch's losses, norms, gradients
+//! and logits, over every kind of layout.
 
 mod common;
 
@@ -78,16 +78,20 @@ fn check_gradients(first: &Value, expected: &Value, case: &Case) {
         let want = want.as_f64().expect("a number");
         let got = number(&first["gradients"], name);
         let off = relative(got, want);
-        assert!(want <= 1e-8 || off < 1e-4, "{case:?}: gradient norm of {name} is {got}, not {want} (off by {off:e})");
+        // A bias of keys has no gradient in exact arithmetic: both sides hold rounding alone.
+        let noise = 1e-7 * number(first, "grad_norm");
+        assert!(
+            want.max(got) <= noise || off < 1e-4,
+            "{case:?}: gradient norm of {name} is {got}, not {want} (off by {off:e})"
+        );
     }
 }
 
-#[test]
-fn the_trace_is_pytorchs_over_every_layout() {
-    let Some(folder) = test_data("oracle/gpt2") else { return };
+fn check(model: &str, layouts: &[Case]) {
+    let Some(folder) = test_data(&format!("oracle/{model}")) else { return };
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("expected.json");
     let expected: Value = serde_json::from_str(&text).expect("JSON");
-    for case in LAYOUTS {
+    for case in layouts {
         let place = Place::new();
         place.write("run.toml", run_file(&folder, case, &expected));
         place.succeed(&["train", "run.toml", "--dump-gradients", "--dump-logits", "logits.json"]);
@@ -96,4 +100,22 @@ fn the_trace_is_pytorchs_over_every_layout() {
         check_logits(&place, &expected, case);
         check_gradients(&steps[0], &expected, case);
     }
+}
+
+#[test]
+fn gpt2() {
+    check("gpt2", LAYOUTS);
+}
+
+/// Two key and value heads: no more than two tensor ranks.
+#[test]
+fn llama() {
+    let layouts: Vec<Case> = LAYOUTS.iter().filter(|case| case.0 <= 2).copied().collect();
+    check("llama", &layouts);
+}
+
+/// Post-layer-norm, masked tokens and the order of sentences.
+#[test]
+fn bert() {
+    check("bert", LAYOUTS);
 }

@@ -1,0 +1,51 @@
+//! Opens an encoder's data: corpora prepared by sentences, with the WordPiece vocabulary that
+//! masking needs.
+
+use super::sources::{checked, validation_batch};
+use crate::failure::Failure;
+use henge_data::bert::{BertSamples, BertVocabulary};
+use henge_data::order::{Part, Split};
+use henge_data::tokenizer::Tokenizer;
+use henge_spec::Run;
+use henge_train::{Frame, PairSource, PairValidationSource};
+
+/// The training corpora by weight.
+pub fn training(run: &Run) -> Result<PairSource, Failure> {
+    let vocabulary = vocabulary(run)?;
+    let split = Split::new(run.data.split)?;
+    let split = run.data.valid.is_empty().then_some(&split);
+    let one =
+        |(prefix, weight): &(String, f64)| Ok((samples(run, prefix, (Part::Train, split), &vocabulary)?, *weight));
+    let corpora = run.data.train.iter().map(one).collect::<Result<_, Failure>>()?;
+    Ok(PairSource::new(corpora, run.train.batching, frame(run, &vocabulary))?)
+}
+
+/// One validation corpus, or what `split` holds out of a training corpus.
+pub fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<PairValidationSource, Failure> {
+    let vocabulary = vocabulary(run)?;
+    let samples = samples(run, prefix, (Part::Valid, split), &vocabulary)?;
+    Ok(PairValidationSource { samples, global_batch: validation_batch(run), frame: frame(run, &vocabulary) })
+}
+
+fn samples(
+    run: &Run,
+    prefix: &str,
+    (part, split): (Part, Option<&Split>),
+    vocabulary: &BertVocabulary,
+) -> Result<BertSamples, Failure> {
+    let corpus = checked(run, prefix, if split.is_some() { "data.train" } else { "data.valid" })?;
+    let part = match split {
+        Some(split) => corpus.part(split, part)?,
+        None => corpus.whole(part),
+    };
+    Ok(BertSamples::new(&part, vocabulary.clone(), run.model.seq_len as u64, run.seed)?)
+}
+
+fn vocabulary(run: &Run) -> Result<BertVocabulary, Failure> {
+    let name = run.data.tokenizer.as_ref().expect("a checked run of an encoder names its tokenizer");
+    Ok(BertVocabulary::of(&Tokenizer::load(name)?)?)
+}
+
+fn frame(run: &Run, vocabulary: &BertVocabulary) -> Frame {
+    Frame { seq_len: run.model.seq_len, pad: vocabulary.pad }
+}
