@@ -2,6 +2,7 @@
 //! best, measured in the same run.
 
 mod comm;
+mod data;
 mod gemm;
 mod peer;
 mod step;
@@ -19,6 +20,8 @@ const PEAK_SAMPLES: usize = 3;
 pub enum Command {
     /// All-reduce over ranks of one thread, beside a copy by the same threads
     Comm(comm::Args),
+    /// Tokenizing, preparing and reading text, beside the `tokenizers` library on the same cores
+    Data(data::Args),
     /// The products of a model's shapes: forward, input gradient, weight gradient
     Gemm(gemm::Args),
     /// Whole training steps on random tokens
@@ -28,6 +31,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Comm(args) => comm::run(args),
+        Command::Data(args) => data::run(args),
         Command::Gemm(args) => gemm::run(args),
         Command::Step(args) => step::run(args),
     }

@@ -3,7 +3,7 @@
 //! It gathers documents and then runs the commands that a person would: each stage is this
 //! binary with arguments that are printed, so the whole can be repeated by hand.
 
-mod gather;
+pub mod gather;
 mod recipe;
 
 use crate::failure::{self, Failure, print, print_json};

@@ -80,15 +80,8 @@ impl ByteLevel {
     }
 
     fn encode_word(&self, word: &[u8], cache: &mut WordCache, out: &mut Vec<u32>) {
-        if let Some(&(first, end)) = cache.places.get(word) {
-            out.extend_from_slice(&cache.ids[first as usize..end as usize]);
-            return;
-        }
-        let before = out.len();
-        cache.merger.merge(word.iter().map(|&b| self.byte_ids[b as usize]), &self.merges, out);
-        if word.len() <= LONGEST_CACHED_WORD {
-            cache.remember(word, &out[before..]);
-        }
+        let bytes = word.iter().map(|&b| self.byte_ids[b as usize]);
+        cache.ids_of(word, out, |merger, out| merger.merge(bytes, &self.merges, out));
     }
 
     /// The bytes of `ids` as text.
@@ -114,6 +107,18 @@ impl ByteLevel {
         self.tokens.len()
     }
 
+    /// The bytes of an id of the vocabulary.
+    pub(super) fn bytes(&self, id: u32) -> &[u8] {
+        &self.tokens[id as usize]
+    }
+
+    /// The pairs that merge, the lowest rank first.
+    pub(super) fn merges(&self) -> Vec<(u32, u32)> {
+        let mut merges: Vec<_> = self.merges.iter().map(|(pair, merge)| (merge.rank, *pair)).collect();
+        merges.sort_unstable();
+        merges.into_iter().map(|(_, pair)| pair).collect()
+    }
+
     /// A checksum of the vocabulary and the merges, however they were stored.
     pub(super) fn fingerprint(&self) -> String {
         let mut checksum = Checksum::new();
@@ -121,9 +126,7 @@ impl ByteLevel {
             checksum.update(&(bytes.len() as u32).to_le_bytes());
             checksum.update(bytes);
         }
-        let mut merges: Vec<_> = self.merges.iter().map(|(pair, merge)| (merge.rank, *pair)).collect();
-        merges.sort_unstable();
-        for (_, (left, right)) in merges {
+        for (left, right) in self.merges() {
             checksum.update(&left.to_le_bytes());
             checksum.update(&right.to_le_bytes());
         }
@@ -132,6 +135,19 @@ impl ByteLevel {
 }
 
 impl WordCache {
+    /// Appends the ids of a word, remembered or as `encode` appends them.
+    pub(super) fn ids_of(&mut self, word: &[u8], out: &mut Vec<u32>, encode: impl FnOnce(&mut Merger, &mut Vec<u32>)) {
+        if let Some(&(first, end)) = self.places.get(word) {
+            out.extend_from_slice(&self.ids[first as usize..end as usize]);
+            return;
+        }
+        let before = out.len();
+        encode(&mut self.merger, out);
+        if word.len() <= LONGEST_CACHED_WORD {
+            self.remember(word, &out[before..]);
+        }
+    }
+
     fn remember(&mut self, word: &[u8], ids: &[u32]) {
         if self.places.len() >= CACHED_WORDS {
             self.places.clear();
