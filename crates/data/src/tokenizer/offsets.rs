@@ -19,7 +19,7 @@ impl Encoder<'_> {
     ) -> Result<(), DataError> {
         let library = match &self.tokenizer.kind {
             Kind::ByteLevelWithAdded { library, .. } | Kind::Library(library) => library,
-            Kind::ByteLevel(_) | Kind::Tiktoken(_) => {
+            Kind::ByteLevel(_) | Kind::Tiktoken(_) | Kind::SentencePiece(_) => {
                 return Err(self.tokenizer.fault("it does not say where tokens stand; give a tokenizer.json".into()));
             }
         };
