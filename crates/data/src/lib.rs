@@ -3,6 +3,7 @@
 //! - [`tokenizer::Tokenizer`] turns text into ids and back.
 //! - [`prepare::prepare`] turns text, JSON lines and the like into an indexed corpus on disk, in constant
 //!   memory, over any number of threads.
+//! - [`clean::clean`] repairs, filters, de-duplicates and decontaminates text before that.
 //! - [`indexed`] reads and writes that form, which is Megatron's `.bin` and `.idx`.
 //! - [`Corpus`] is an open corpus; [`order::Split`] cuts it into training, validation and test.
 //! - [`order::SampleOrder`] says which tokens sample `i` of a run holds, as a function of `i`.
@@ -41,6 +42,7 @@
 
 pub mod bert;
 mod card;
+pub mod clean;
 mod corpus;
 mod error;
 pub mod indexed;

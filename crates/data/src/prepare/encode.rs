@@ -78,7 +78,7 @@ pub(super) fn encode_block(
 ) -> Result<Vec<Encoded>, DataError> {
     let mut encoded: Vec<Encoded> = options.keys.iter().map(|_| Encoded::default()).collect();
     match &block.content {
-        Content::Lines(bytes) => encode_lines(block, bytes, options, encoder, &mut encoded)?,
+        Content::Lines(_) | Content::Rows { .. } => encode_texts(block, options, encoder, &mut encoded)?,
         // A line beyond the buffer: a piece of it may end inside a sentence.
         Content::Piece { .. } if options.unit == SequenceUnit::Sentence => {
             return Err(DataError::Uncuttable { path: block.path.to_path_buf(), limit: DOCUMENT_BUFFER });
@@ -96,14 +96,13 @@ pub(super) fn encode_block(
     Ok(encoded)
 }
 
-fn encode_lines(
+fn encode_texts(
     block: &Block,
-    bytes: &[u8],
     options: &EncodeOptions<'_>,
     encoder: &mut Encoder<'_>,
     encoded: &mut [Encoded],
 ) -> Result<(), DataError> {
-    line_texts(block, bytes, options.keys, &mut |fields| {
+    each_document(block, options.keys, &mut |_, fields| {
         for (text, target) in fields.iter().zip(encoded.iter_mut()) {
             target.add_document(text, options, encoder)?;
         }
@@ -112,16 +111,59 @@ fn encode_lines(
     Ok(())
 }
 
-/// Takes the fields of one line; false when no more are wanted.
-pub(super) type TakeFields<'t> = dyn FnMut(&[Cow<'_, str>]) -> Result<bool, DataError> + 't;
+/// Takes the line or row and the fields of one document; false when no more are wanted.
+pub(crate) type TakeFields<'t> = dyn FnMut(u64, &[Cow<'_, str>]) -> Result<bool, DataError> + 't;
 
-/// Calls `take` with the fields of each JSON line until it returns false; false then.
-pub(super) fn line_texts(
+/// Calls `take` with the fields of each line or row until it returns false; false then.
+pub(super) fn each_document(block: &Block, keys: &[String], take: &mut TakeFields<'_>) -> Result<bool, DataError> {
+    match &block.content {
+        Content::Lines(_) => each_line(block, &mut |line, text| take(line, &line_fields(block, line, text, keys)?)),
+        Content::Rows { .. } => each_row(block, keys, take),
+        Content::Piece { .. } => unreachable!("a piece is no whole document"),
+    }
+}
+
+/// Calls `take` with the number and fields of each row until it returns false; false then.
+pub(crate) fn each_row(block: &Block, keys: &[String], take: &mut TakeFields<'_>) -> Result<bool, DataError> {
+    let Content::Rows { bytes, ends } = &block.content else { unreachable!("a block of rows") };
+    let mut start = 0;
+    for (row, ends) in (block.first_line..).zip(ends.chunks(keys.len())) {
+        let mut fields = Vec::with_capacity(keys.len());
+        for (&end, key) in ends.iter().zip(keys) {
+            fields.push(row_text(&bytes[start..end], block, row, key)?);
+            start = end;
+        }
+        if !take(row, &fields)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The fields of one JSON line.
+pub(crate) fn line_fields<'t>(
     block: &Block,
-    bytes: &[u8],
+    line: u64,
+    text: &'t str,
     keys: &[String],
-    take: &mut TakeFields<'_>,
+) -> Result<Vec<Cow<'t, str>>, DataError> {
+    json::fields(text, keys).map_err(|fault| DataError::BadLine { path: block.path.to_path_buf(), line, fault })
+}
+
+fn row_text<'t>(bytes: &'t [u8], block: &Block, row: u64, key: &str) -> Result<Cow<'t, str>, DataError> {
+    std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| DataError::BadLine {
+        path: block.path.to_path_buf(),
+        line: row,
+        fault: format!("column {key:?} is no UTF-8 in this row; leave the row out of the file"),
+    })
+}
+
+/// Calls `take` with the number and text of each line that is not blank until it returns false; false then.
+pub(crate) fn each_line(
+    block: &Block,
+    take: &mut dyn FnMut(u64, &str) -> Result<bool, DataError>,
 ) -> Result<bool, DataError> {
+    let Content::Lines(bytes) = &block.content else { unreachable!("a block of lines") };
     let mut start = 0;
     let unended = (!bytes.ends_with(b"\n")).then_some(bytes.len());
     for (i, end) in memchr_iter(b'\n', bytes).chain(unended).enumerate() {
@@ -129,15 +171,7 @@ pub(super) fn line_texts(
         let text = utf8(&bytes[start..end], &block.path, line, block.first_byte + start as u64)?;
         start = end + 1;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim();
-        if text.is_empty() {
-            continue;
-        }
-        let fields = json::fields(text, keys).map_err(|fault| DataError::BadLine {
-            path: block.path.to_path_buf(),
-            line,
-            fault,
-        })?;
-        if !take(&fields)? {
+        if !text.is_empty() && !take(line, text)? {
             return Ok(false);
         }
     }

@@ -14,6 +14,8 @@ mod inputs;
 mod journal;
 mod json;
 mod long_line;
+mod parallel;
+mod parquet;
 mod pipeline;
 mod reader;
 mod texts;
@@ -22,6 +24,10 @@ pub use cut::DOCUMENT_BUFFER;
 pub use inputs::{Format, Input, InputKind, find_inputs};
 pub use pipeline::{Progress, Summary, prepare, prepare_sentences};
 pub use texts::each_text;
+
+pub(crate) use encode::{each_line, each_row, line_fields};
+pub(crate) use parallel::in_order;
+pub(crate) use reader::{Block, Content, Position, Reader};
 
 use std::path::PathBuf;
 use std::time::Duration;

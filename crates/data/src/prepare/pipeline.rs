@@ -1,9 +1,8 @@
-//! Reader, workers and writer, and how they stop.
+//! The writer of the corpora, and how a preparation stops and goes on.
 
-use super::budget::Budget;
-use super::cut::DOCUMENT_BUFFER;
 use super::encode::{EncodeOptions, Encoded, encode_block};
 use super::journal::{Journal, name_request};
+use super::parallel::in_order;
 use super::reader::{Block, Position, Reader};
 use super::{InputKind, PrepareOptions, SequenceUnit};
 use crate::card::{CorpusCard, TokenizerCard};
@@ -11,16 +10,10 @@ use crate::error::DataError;
 use crate::indexed::{IndexedWriter, TokenType, WriterState, beside};
 use crate::tokenizer::Tokenizer;
 use henge_files::LockFile;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
-
-/// Bytes of raw text between reader and writer: one longest document and the blocks around it.
-const IN_FLIGHT_BYTES: usize = DOCUMENT_BUFFER + (16 << 20);
 
 /// How far a preparation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +104,6 @@ fn total_bytes(options: &PrepareOptions) -> Option<u64> {
     options.inputs.iter().map(|input| std::fs::metadata(&input.path).ok().map(|m| m.len())).sum()
 }
 
-/// A unit on its way: its number, its end, and what became of it.
-struct Outcome {
-    number: u64,
-    result: Result<(Block, Vec<Encoded>), DataError>,
-}
-
-type Work = (u64, Result<Block, DataError>);
-
 fn run(
     options: &PrepareOptions,
     unit: SequenceUnit,
@@ -127,107 +112,24 @@ fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Writer<'_>, u64),
 ) -> Result<(), DataError> {
-    let budget = Budget::new(IN_FLIGHT_BYTES);
-    let (work_in, work_out) = channel::<Work>();
-    let (outcome_in, outcomes) = channel::<Outcome>();
-    let work_out = Mutex::new(work_out);
     let start = writer.position.unwrap_or(Position::start_of(0));
-    thread::scope(|scope| {
-        let (budget, work_out) = (&budget, &work_out);
-        scope.spawn(move || read(options, tokenizer, start, budget, &work_in));
-        for _ in 0..options.workers {
-            let outcome_in = outcome_in.clone();
-            scope.spawn(move || work(options, unit, tokenizer, work_out, &outcome_in));
-        }
-        drop(outcome_in);
-        let written = write_in_order(writer, &outcomes, budget, stop, progress);
-        budget.close();
-        written
-    })
-}
-
-/// The reader thread.
-fn read(options: &PrepareOptions, tokenizer: &Tokenizer, start: Position, budget: &Budget, work: &Sender<Work>) {
-    let mut reader = Reader {
+    let reader = Reader {
         inputs: &options.inputs,
         keys: &options.keys,
         rule: tokenizer.cut_rule(),
         encoder: Some(tokenizer.encoder()),
         bytes_read: Arc::new(AtomicU64::new(0)),
     };
-    let mut number = 0;
-    let done = reader.run(start, &mut |block| {
-        let wanted = budget.take(block.bytes()) && work.send((number, Ok(block))).is_ok();
-        number += 1;
-        wanted
-    });
-    if let Err(error) = done {
-        // Nobody listens only when the writer has failed, and then its error is the one to report.
-        let _ = work.send((number, Err(error)));
-    }
-}
-
-/// A worker thread.
-fn work(
-    options: &PrepareOptions,
-    unit: SequenceUnit,
-    tokenizer: &Tokenizer,
-    work: &Mutex<Receiver<Work>>,
-    outcomes: &Sender<Outcome>,
-) {
-    let mut encoder = tokenizer.encoder();
     let shared = EncodeOptions { unit, keys: &options.keys, end_of_document: options.end_of_document };
-    loop {
-        let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((number, block)) = next else { return };
-        let _alarm = Alarm { number, outcomes };
-        let result = block.and_then(|block| {
-            let encoded = encode_block(&block, &shared, &mut encoder)?;
-            Ok((block, encoded))
-        });
-        if outcomes.send(Outcome { number, result }).is_err() {
-            return;
-        }
-    }
-}
-
-/// Wakes the writer when a worker panics: it would wait for that block for ever.
-struct Alarm<'a> {
-    number: u64,
-    outcomes: &'a Sender<Outcome>,
-}
-
-impl Drop for Alarm<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            // The panic itself goes on when the threads are joined, so what error stops the writer is no matter.
-            let _ = self.outcomes.send(Outcome { number: self.number, result: Err(DataError::Cancelled) });
-        }
-    }
-}
-
-fn write_in_order(
-    writer: &mut Writer<'_>,
-    outcomes: &Receiver<Outcome>,
-    budget: &Budget,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Writer<'_>, u64),
-) -> Result<(), DataError> {
-    let (mut waiting, mut next) = (BTreeMap::new(), 0);
-    for outcome in outcomes {
-        waiting.insert(outcome.number, outcome.result);
-        while let Some(result) = waiting.remove(&next) {
-            let (block, encoded) = result?;
-            writer.write(&block, &encoded)?;
-            budget.give_back(block.bytes());
-            progress(writer, block.bytes_read);
-            next += 1;
-        }
-        if stop.load(Ordering::Relaxed) {
-            return writer.stop();
-        }
-    }
-    Ok(())
+    let worker = || {
+        let (mut encoder, shared) = (tokenizer.encoder(), &shared);
+        move |block: &Block| encode_block(block, shared, &mut encoder)
+    };
+    in_order(reader, start, options.workers, &worker, &mut |block, encoded: Vec<Encoded>| {
+        writer.write(block, &encoded)?;
+        progress(writer, block.bytes_read);
+        if stop.load(Ordering::Relaxed) { writer.stop() } else { Ok(()) }
+    })
 }
 
 /// The corpora under way.

@@ -3,6 +3,7 @@
 use super::cut::{self, DOCUMENT_BUFFER};
 use super::inputs::{Input, InputKind, Packing};
 use super::long_line::LongLine;
+use super::parquet::ParquetInput;
 use crate::error::DataError;
 use crate::tokenizer::{CutRule, Encoder};
 use henge_files::{FilesError, Operation, WithPath};
@@ -21,20 +22,20 @@ const READ_BYTES: usize = 1 << 18;
 
 /// A place between two blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Position {
+pub(crate) struct Position {
     /// Which input, counted from 0.
-    pub(super) input: usize,
+    pub(crate) input: usize,
     /// Bytes of it before the place, after unpacking.
-    pub(super) byte: u64,
+    pub(crate) byte: u64,
     /// Number of the line the place is in.
-    pub(super) line: u64,
+    pub(crate) line: u64,
     /// Whether the place is inside a document.
-    pub(super) in_document: bool,
+    pub(crate) in_document: bool,
 }
 
 impl Position {
     /// The start of an input.
-    pub(super) fn start_of(input: usize) -> Self {
+    pub(crate) fn start_of(input: usize) -> Self {
         Position { input, byte: 0, line: 1, in_document: false }
     }
 
@@ -46,51 +47,53 @@ impl Position {
 
 /// Raw input, a unit of work.
 #[derive(Debug)]
-pub(super) struct Block {
-    pub(super) path: Arc<Path>,
-    pub(super) first_line: u64,
-    pub(super) first_byte: u64,
-    pub(super) content: Content,
+pub(crate) struct Block {
+    pub(crate) path: Arc<Path>,
+    pub(crate) first_line: u64,
+    pub(crate) first_byte: u64,
+    pub(crate) content: Content,
     /// Where the next block begins; `None` inside a line too long to hold, from which no later run can go on.
-    pub(super) end: Option<Position>,
+    pub(crate) end: Option<Position>,
     /// Packed bytes read from all inputs so far.
-    pub(super) bytes_read: u64,
+    pub(crate) bytes_read: u64,
 }
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// Whole lines.
     Lines(Vec<u8>),
     /// Part of a text, or all of it.
     Piece { bytes: Vec<u8>, document_tokens_before: bool, ends_document: bool },
+    /// Whole rows: the bytes before each end are one field of one row, row by row, all keys of each.
+    Rows { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
 impl Block {
     /// What the block counts for in the budget.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.content {
-            Content::Lines(bytes) | Content::Piece { bytes, .. } => bytes.len(),
+            Content::Lines(bytes) | Content::Piece { bytes, .. } | Content::Rows { bytes, .. } => bytes.len(),
         }
     }
 }
 
 /// Where blocks go; false when no more are wanted.
-pub(super) type Sink<'s> = dyn FnMut(Block) -> bool + 's;
+pub(crate) type Sink<'s> = dyn FnMut(Block) -> bool + 's;
 
 /// Reads inputs one after another.
-pub(super) struct Reader<'a> {
-    pub(super) inputs: &'a [Input],
+pub(crate) struct Reader<'a> {
+    pub(crate) inputs: &'a [Input],
     /// The fields to take of JSON lines.
-    pub(super) keys: &'a [String],
-    pub(super) rule: CutRule,
+    pub(crate) keys: &'a [String],
+    pub(crate) rule: CutRule,
     /// For cuts of unknown tokenizers.
-    pub(super) encoder: Option<Encoder<'a>>,
-    pub(super) bytes_read: Arc<AtomicU64>,
+    pub(crate) encoder: Option<Encoder<'a>>,
+    pub(crate) bytes_read: Arc<AtomicU64>,
 }
 
 impl Reader<'_> {
     /// Cuts everything from `start` on into blocks.
-    pub(super) fn run(&mut self, start: Position, sink: &mut Sink<'_>) -> Result<(), DataError> {
+    pub(crate) fn run(&mut self, start: Position, sink: &mut Sink<'_>) -> Result<(), DataError> {
         for index in start.input..self.inputs.len() {
             let position = if index == start.input { start } else { Position::start_of(index) };
             if !self.read_input(position, sink)? {
@@ -102,18 +105,30 @@ impl Reader<'_> {
 
     fn read_input(&mut self, start: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
         let input = &self.inputs[start.input];
+        if input.kind == InputKind::Parquet {
+            return self.read_parquet(start, sink);
+        }
         let path: Arc<Path> = Arc::from(input.path.as_path());
         let mut source = open(input, &self.bytes_read)?;
         skip(&mut source, start.byte, &path)?;
         let mut window = Window { source, path: Arc::clone(&path), buffer: Vec::new(), ended: false };
-        match input.kind {
-            InputKind::JsonLines => self.read_lines(&mut window, start, sink),
-            InputKind::Text => self.read_text(&mut window, start, sink),
-            InputKind::Parquet => Err(DataError::UnreadableInput {
-                path: input.path.clone(),
-                fault: "Parquet files are not read by this build; convert it to JSON lines".into(),
-            }),
+        if input.kind == InputKind::JsonLines {
+            self.read_lines(&mut window, start, sink)
+        } else {
+            self.read_text(&mut window, start, sink)
         }
+    }
+
+    fn read_parquet(&self, start: Position, sink: &mut Sink<'_>) -> Result<bool, DataError> {
+        let input = &self.inputs[start.input];
+        if input.is_standard_input() || input.packing != Packing::Plain {
+            return Err(DataError::UnreadableInput {
+                path: input.path.clone(),
+                fault: "Parquet is read from its end, so not packed or from standard input; give an unpacked file"
+                    .into(),
+            });
+        }
+        ParquetInput::open(&input.path, self.keys)?.read(start, &self.bytes_read, sink)
     }
 
     fn block(&self, window: &Window, start: Position, end: Option<Position>, content: Content) -> Block {

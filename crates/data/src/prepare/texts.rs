@@ -1,6 +1,6 @@
 //! The texts of inputs one after another, for whoever needs text rather than ids.
 
-use super::encode::{line_texts, utf8};
+use super::encode::{each_document, utf8};
 use super::inputs::Input;
 use super::reader::{Content, Position, Reader};
 use crate::error::DataError;
@@ -23,8 +23,8 @@ pub fn each_text(inputs: &[Input], keys: &[String], take: &mut dyn FnMut(&str) -
             Content::Piece { bytes, .. } => {
                 utf8(bytes, &block.path, block.first_line, block.first_byte).map(&mut counted)
             }
-            Content::Lines(bytes) => {
-                line_texts(&block, bytes, keys, &mut |fields| Ok(fields.iter().all(|text| counted(text))))
+            Content::Lines(_) | Content::Rows { .. } => {
+                each_document(&block, keys, &mut |_, fields| Ok(fields.iter().all(|text| counted(text))))
             }
         };
         taken.unwrap_or_else(|error| {
