@@ -54,6 +54,14 @@ pub enum CheckpointError {
         /// What to do.
         fix: String,
     },
+    /// Keys that describe no model.
+    #[error("{}: it describes no model: {source}", file.display())]
+    Model {
+        /// The file or folder.
+        file: PathBuf,
+        /// The key and what is wrong with it.
+        source: Box<henge_spec::SpecError>,
+    },
     /// Written by a later Henge.
     #[error("{}: format version {found}, but this Henge reads up to {known}; use a newer Henge", file.display())]
     NewerVersion {

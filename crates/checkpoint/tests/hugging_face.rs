@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use henge_checkpoint::{Block, CheckpointError, HfFolder, Weights};
-use henge_spec::{Arch, Parameter, parameters};
+use henge_checkpoint::{Block, CheckpointError, Export, HfFolder, Weights, export};
+use henge_spec::{Arch, Parameter, RopeScaling, parameters};
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn altered(from: &Path, change: impl Fn(&mut serde_json::Value)) -> tempfile::Te
 fn what_a_configuration_asks_for_and_is_not_done_is_refused_by_name() {
     let Some(data) = test_data() else { return };
     let (gpt, llama) = (data.join("oracle/gpt2"), data.join("oracle/llama"));
-    let cases: [(&Path, &str, serde_json::Value, &str); 9] = [
+    let cases: [(&Path, &str, serde_json::Value, &str); 13] = [
         (&gpt, "model_type", "mamba".into(), "`mamba`"),
         (&gpt, "n_embd", serde_json::Value::Null, "`n_embd` is null"),
         (&gpt, "n_layer", (-3).into(), "`n_layer` is -3"),
@@ -86,15 +86,64 @@ fn what_a_configuration_asks_for_and_is_not_done_is_refused_by_name() {
         (&gpt, "scale_attn_by_inverse_layer_idx", true.into(), "`scale_attn_by_inverse_layer_idx` is true"),
         (&gpt, "activation_function", "relu".into(), "`relu`"),
         (&llama, "attention_bias", true.into(), "`attention_bias` is true"),
-        (&llama, "rope_parameters", serde_json::json!({"rope_type": "llama3"}), "scaled by `llama3`"),
-        (&llama, "model_type", "qwen2".into(), "biases on queries"),
+        (&llama, "rope_parameters", serde_json::json!({"rope_type": "llama3"}), "`llama3` positions without a number"),
+        (&llama, "rope_parameters", serde_json::json!({"rope_type": "dynamic", "factor": 2.0}), "scaled by `dynamic`"),
+        (&llama, "rope_scaling", serde_json::json!({"type": "longrope"}), "scaled by `longrope`"),
+        (&llama, "rope_scaling", serde_json::json!({"type": "yarn", "factor": 4, "mscale": 0.7}), "with `mscale`"),
+        (&llama, "layer_types", serde_json::json!(["sliding_attention"]), "window of 8 tokens"),
+        (&llama, "num_hidden_layers", (1u64 << 33).into(), "8589934592 layers"),
     ];
     for (from, key, value, expected) in cases {
-        let folder = altered(from, |config| config[key] = value.clone());
+        let folder = altered(from, |config| {
+            config[key] = value.clone();
+            if key == "rope_scaling" {
+                config["rope_parameters"] = serde_json::Value::Null;
+            }
+            config["sliding_window"] = 8.into();
+        });
         let error = HfFolder::open(folder.path()).unwrap_err();
         assert!(matches!(error, CheckpointError::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
         assert!(!error.is_machine());
+    }
+}
+
+#[test]
+fn scalings_of_rotary_positions_are_read_and_written_as_they_are() {
+    let Some(data) = test_data() else { return };
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let cases = [
+        (json(r#"{"rope_type": "linear", "factor": 4.0}"#), RopeScaling::Linear { factor: 4.0 }),
+        (
+            json(
+                r#"{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 8192}"#,
+            ),
+            RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 },
+        ),
+        (
+            json(
+                r#"{"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                    "original_max_position_embeddings": 32768}"#,
+            ),
+            RopeScaling::Yarn { factor: 4.0, fast: 32.0, slow: 1.0, original: 32768 },
+        ),
+    ];
+    for (table, scaling) in cases {
+        // The key before version 5, and the one since.
+        for key in ["rope_scaling", "rope_parameters"] {
+            let folder = altered(&data.join("oracle/llama"), |config| {
+                config["rope_parameters"] = serde_json::Value::Null;
+                config[key] = table.clone();
+            });
+            let (hf, model) = open_hf(folder.path());
+            assert_eq!(model.rope.unwrap().scaling, scaling, "{key} {table}");
+            let out = folder.path().join("out");
+            export(&hf, &Export::float32(), &out).unwrap();
+            let written = json(&std::fs::read_to_string(out.join("config.json")).unwrap());
+            assert_eq!(written["rope_scaling"], table);
+            assert_eq!(open_hf(&out).1, model);
+        }
     }
 }
 

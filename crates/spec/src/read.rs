@@ -377,6 +377,17 @@ pub(crate) fn adopt_preset(settings: &mut Settings, name: &str) -> Result<(), Sp
 }
 
 impl Model {
+    /// The model that keys of a run file describe, as [`Model::facts`] gives them; `origin` names
+    /// their source in errors.
+    ///
+    /// # Errors
+    /// Where a key that has no default is absent, or one is no value of its kind.
+    pub fn of_facts(facts: &std::collections::BTreeMap<String, Value>, origin: &str) -> Result<Self, SpecError> {
+        let mut settings = Settings::parse("", origin)?;
+        facts.iter().for_each(|(key, value)| settings.fill(key, value.clone(), origin));
+        Reader { settings: &settings }.model()
+    }
+
     /// The model as keys of a run file.
     pub fn facts(&self) -> std::collections::BTreeMap<String, Value> {
         let size = |n: usize| Value::Integer(n as i64);

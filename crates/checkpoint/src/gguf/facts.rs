@@ -130,6 +130,10 @@ impl Metadata<'_> {
             "none" => Ok(Vec::new()),
             _ if factor == 1.0 => Ok(Vec::new()),
             "linear" => Ok(vec![words("linear"), ("rope.factor", Fact::Float(factor))]),
+            "yarn" if number("attn_factor")?.is_some_and(|factor| factor != 1.0) => {
+                Err(self
+                    .unsupported("`yarn` positions with an amplitude of their own".to_string(), "give another model"))
+            }
             "yarn" => {
                 let original = self.size("rope.scaling.original_context_length")?;
                 Ok(vec![

@@ -2,11 +2,14 @@
 
 use crate::CheckpointError;
 use henge_files::{Operation, WithPath};
-use henge_spec::{Activation, Arch, DType, Model, NormPlacement};
+use henge_spec::{Activation, Arch, DType, Model, NormPlacement, Rope, RopeScaling};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Value;
+
+/// The family of Llama's shape with biases on queries, keys and values.
+const QWEN2: &str = "qwen2";
 
 /// A `config.json`.
 pub(super) struct Config {
@@ -40,7 +43,7 @@ impl Config {
     pub fn facts(&self) -> Result<Facts, CheckpointError> {
         match self.json.get("model_type").and_then(Json::as_str) {
             Some("gpt2") => self.gpt2(),
-            Some("llama" | "mistral" | "qwen2") => self.llama(),
+            Some("llama" | "mistral" | QWEN2) => self.llama(),
             Some("bert") => self.bert("post"),
             Some("megatron-bert") => self.bert("pre"),
             other => Err(self.unsupported(
@@ -85,7 +88,7 @@ impl Config {
         self.demand("attention_bias", &[Json::Bool(false)])?;
         self.demand("mlp_bias", &[Json::Bool(false)])?;
         self.demand("hidden_act", &["silu".into(), "swish".into()])?;
-        self.refuse_windows_and_biases()?;
+        self.refuse_window()?;
         let (hidden, heads) = (self.size("hidden_size")?, self.size("num_attention_heads")?);
         let head_dim = match self.optional_size("head_dim")? {
             Some(size) => size,
@@ -107,9 +110,13 @@ impl Config {
             ("hidden_dropout", 0.0),
             ("init_std", self.number("initializer_range", 0.02)?),
             ("norm_eps", self.number("rms_norm_eps", 1e-6)?),
-            ("rope.theta", self.rope_theta()?),
         ];
-        self.collect("llama", "swiglu", false, &sizes, &numbers)
+        let mut facts = self.collect("llama", "swiglu", false, &sizes, &numbers)?;
+        if self.text("model_type", "") == QWEN2 {
+            facts.insert("model.qkv_bias".to_string(), Value::Boolean(true));
+        }
+        facts.extend(self.positions()?.into_iter().map(|(key, value)| (format!("model.rope.{key}"), value)));
+        Ok(facts)
     }
 
     /// The library's `bert` norms after each branch, its `megatron-bert` before.
@@ -147,38 +154,85 @@ impl Config {
         Ok(facts)
     }
 
-    /// Mistral's window and Qwen2's biases are the two ways in which models of Llama's shape
-    /// differ from it.
-    fn refuse_windows_and_biases(&self) -> Result<(), CheckpointError> {
-        let family = self.text("model_type", "");
-        if family == "qwen2" {
-            let what = "qwen2 has biases on queries, keys and values, which the model here has not".to_string();
-            return Err(self.unsupported(what, "give a model of the llama or mistral family"));
-        }
-        let used = self.json.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(family == "mistral");
+    /// Mistral's window: attention that sees fewer tokens than a sequence has.
+    fn refuse_window(&self) -> Result<(), CheckpointError> {
+        let by_default = self.text("model_type", "") == "mistral";
+        let layers = self.json.get("layer_types").and_then(Json::as_array);
+        let used = self.json.get("use_sliding_window").and_then(Json::as_bool).unwrap_or(by_default)
+            || layers.is_some_and(|kinds| kinds.iter().any(|kind| kind == "sliding_attention"));
         match self.optional_size("sliding_window")? {
             Some(window) if used && window < self.size("max_position_embeddings")? => Err(self.unsupported(
-                format!("attention sees a window of {window} tokens only"),
+                format!("attention sees a window of {window} tokens only (`sliding_window`)"),
                 "windows are not built; give a model without one",
             )),
             _ => Ok(()),
         }
     }
 
-    /// The base of rotary positions: `rope_theta`, or inside `rope_parameters` in newer folders.
-    fn rope_theta(&self) -> Result<f64, CheckpointError> {
-        let nested = self.json.get("rope_parameters").filter(|table| !table.is_null());
-        let scaling = nested.or_else(|| self.json.get("rope_scaling").filter(|table| !table.is_null()));
-        let kind = scaling.and_then(|table| table.get("rope_type").or_else(|| table.get("type")));
-        match kind.and_then(Json::as_str) {
-            None | Some("default") => {}
-            Some(kind) => {
-                let what = format!("rotary positions are scaled by `{kind}`");
-                return Err(self.unsupported(what, "scaled positions are not built; give a model without them"));
+    /// Rotary positions below `model.rope`: `rope_theta` and `rope_scaling`, or both inside
+    /// `rope_parameters` in newer folders.
+    fn positions(&self) -> Result<Vec<(&'static str, Value)>, CheckpointError> {
+        let table = |key: &str| self.json.get(key).filter(|table| table.is_object());
+        let nested = table("rope_parameters");
+        let theta = nested.and_then(|table| table.get("rope_theta")).and_then(Json::as_f64);
+        let theta = ("theta", Value::Float(theta.map_or_else(|| self.number("rope_theta", 10000.0), Ok)?));
+        let Some(scaling) = nested.or_else(|| table("rope_scaling")) else { return Ok(vec![theta]) };
+        let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str);
+        let kind = kind.unwrap_or("default");
+        let names: &[(&str, &'static str, Option<f64>)] = match kind {
+            "default" => return Ok(vec![theta]),
+            "linear" => &[("factor", "factor", None)],
+            "llama3" => &[
+                ("factor", "factor", None),
+                ("low_freq_factor", "low_freq_factor", None),
+                ("high_freq_factor", "high_freq_factor", None),
+            ],
+            "yarn" => {
+                self.refuse_other_yarns(scaling)?;
+                &[
+                    ("factor", "factor", None),
+                    ("beta_fast", "beta_fast", Some(32.0)),
+                    ("beta_slow", "beta_slow", Some(1.0)),
+                ]
+            }
+            other => {
+                let what = format!("rotary positions are scaled by `{other}`");
+                return Err(self.unsupported(what, "linear, llama3 and yarn are built; give a model of one of them"));
+            }
+        };
+        let mut facts = vec![theta, ("scaling", Value::String(kind.to_string()))];
+        for &(theirs, ours, default) in names {
+            let found = scaling.get(theirs).and_then(Json::as_f64).or(default);
+            let missing = || self.unsupported(format!("`{kind}` positions without a number `{theirs}`"), "give it");
+            facts.push((ours, Value::Float(found.ok_or_else(missing)?)));
+        }
+        if kind != "linear" {
+            facts.push(("original_len", Value::Integer(self.original_length(scaling)? as i64)));
+        }
+        Ok(facts)
+    }
+
+    fn original_length(&self, scaling: &Json) -> Result<usize, CheckpointError> {
+        let key = "original_max_position_embeddings";
+        match scaling.get(key).or_else(|| self.json.get(key)) {
+            None | Some(Json::Null) => self.size("max_position_embeddings"),
+            Some(value) => {
+                let length = value.as_u64().filter(|length| (1..1 << 40).contains(length));
+                length.map(|length| length as usize).ok_or_else(|| self.wrong(key, "a whole number of 1 or more"))
             }
         }
-        let theta = nested.and_then(|table| table.get("rope_theta")).and_then(Json::as_f64);
-        theta.map_or_else(|| self.number("rope_theta", 10000.0), Ok)
+    }
+
+    /// Variants of yarn with an amplitude or a ramp of their own.
+    fn refuse_other_yarns(&self, scaling: &Json) -> Result<(), CheckpointError> {
+        let plain = |key: &str| match scaling.get(key) {
+            None | Some(Json::Null) => true,
+            Some(value) => key == "truncate" && value == true,
+        };
+        match ["attention_factor", "mscale", "mscale_all_dim", "truncate"].iter().find(|key| !plain(key)) {
+            None => Ok(()),
+            Some(key) => Err(self.unsupported(format!("`yarn` positions with `{key}`"), "that variant is not built")),
+        }
     }
 
     fn collect(
@@ -303,8 +357,9 @@ fn gpt2_json(m: &Model) -> Json {
 }
 
 fn llama_json(m: &Model) -> Json {
-    let theta = m.rope.map_or(10000.0, |rope| rope.theta);
-    serde_json::json!({
+    let rope = m.rope.unwrap_or(Rope::plain(10000.0));
+    let mut scaling = scaling_json(rope.scaling);
+    let mut json = serde_json::json!({
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
@@ -316,12 +371,42 @@ fn llama_json(m: &Model) -> Json {
         "intermediate_size": m.ffn_hidden,
         "max_position_embeddings": m.seq_len,
         "rms_norm_eps": m.norm_eps,
-        "rope_theta": theta, // the key before version 5
-        "rope_parameters": { "rope_type": "default", "rope_theta": theta },
+        "rope_theta": rope.theta, // the keys before version 5
+        "rope_scaling": if rope.scaling == RopeScaling::None { Json::Null } else { scaling.clone() },
         "attention_dropout": plain(m.dropout.attention),
-        "attention_bias": false,
-        "mlp_bias": false,
-    })
+    });
+    scaling["rope_theta"] = rope.theta.into();
+    json["rope_parameters"] = scaling;
+    if m.qkv_bias {
+        json["architectures"] = serde_json::json!(["Qwen2ForCausalLM"]);
+        json["model_type"] = QWEN2.into();
+        json["use_sliding_window"] = false.into();
+    } else {
+        json["attention_bias"] = false.into();
+        json["mlp_bias"] = false.into();
+    }
+    json
+}
+
+fn scaling_json(scaling: RopeScaling) -> Json {
+    match scaling {
+        RopeScaling::None => serde_json::json!({ "rope_type": "default" }),
+        RopeScaling::Linear { factor } => serde_json::json!({ "rope_type": "linear", "factor": factor }),
+        RopeScaling::Llama3 { factor, low, high, original } => serde_json::json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low,
+            "high_freq_factor": high,
+            "original_max_position_embeddings": original,
+        }),
+        RopeScaling::Yarn { factor, fast, slow, original } => serde_json::json!({
+            "rope_type": "yarn",
+            "factor": factor,
+            "beta_fast": fast,
+            "beta_slow": slow,
+            "original_max_position_embeddings": original,
+        }),
+    }
 }
 
 fn bert_json(m: &Model) -> Json {
