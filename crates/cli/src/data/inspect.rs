@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, print, print_json};
 use henge_data::Corpus;
+use henge_data::inspect::{Inspection, decoded_samples, inspect};
 use henge_data::tokenizer::Tokenizer;
 use std::path::PathBuf;
 
@@ -9,15 +10,13 @@ use std::path::PathBuf;
 pub struct Args {
     /// Name of the corpus, without ending
     prefix: PathBuf,
-    /// Decode the first documents with this tokenizer
+    /// Show the beginnings of some sequences as text by this tokenizer [default: the one the corpus was
+    /// made with, where it can be loaded]
     #[arg(long)]
     tokenizer: Option<String>,
-    /// Documents to show
+    /// Sequences to show, spread evenly over the corpus
     #[arg(long, default_value_t = 3)]
-    documents: u64,
-    /// Tokens of each to show
-    #[arg(long, default_value_t = 60)]
-    tokens: usize,
+    samples: u64,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -25,87 +24,53 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let corpus = Corpus::open(&args.prefix)?;
-    let tokenizer = args.tokenizer.as_deref().map(Tokenizer::load).transpose()?;
-    if let Some(tokenizer) = &tokenizer {
-        corpus.check_tokenizer(tokenizer)?;
+    let tokenizer = tokenizer(&args, &corpus)?;
+    let found = inspect(&corpus)?;
+    let samples = match &tokenizer {
+        Some(tokenizer) => decoded_samples(&corpus, tokenizer, args.samples)?,
+        None => Vec::new(),
+    };
+    let prefix = args.prefix.display().to_string();
+    if !args.json {
+        return print(&text(&prefix, &found, tokenizer.as_ref(), &samples));
     }
-    let lengths = lengths(&corpus);
-    let heads = heads(&args, &corpus, tokenizer.as_ref())?;
-    let indexed = corpus.indexed();
-    let largest = corpus.largest_id()?;
-    if args.json {
-        return print_json(&serde_json::json!({
-            "prefix": args.prefix.display().to_string(),
-            "dtype": indexed.token_type().name(),
-            "tokens": indexed.tokens(),
-            "sequences": indexed.sequences(),
-            "documents": indexed.documents(),
-            "largest_id": largest,
-            "length": lengths,
-            "card": corpus.card(),
-            "first": heads,
-        }));
+    let samples: Vec<_> =
+        samples.iter().map(|(sequence, text)| serde_json::json!({ "sequence": sequence, "text": text })).collect();
+    let mut document = serde_json::to_value(&found).map_err(Failure::run)?;
+    document["prefix"] = prefix.into();
+    document["card"] = serde_json::to_value(corpus.card()).map_err(Failure::run)?;
+    document["samples"] = samples.into();
+    print_json(&document)
+}
+
+/// The one that is named, which must be that of the corpus, or else the corpus's own if it is still there.
+fn tokenizer(args: &Args, corpus: &Corpus) -> Result<Option<Tokenizer>, Failure> {
+    if let Some(name) = &args.tokenizer {
+        let tokenizer = Tokenizer::load(name)?;
+        corpus.check_tokenizer(&tokenizer)?;
+        return Ok(Some(tokenizer));
     }
-    let card =
-        corpus.card().map_or("made elsewhere".to_string(), |card| format!("by tokenizer {}", card.tokenizer.name));
+    let own = corpus.card().and_then(|card| Tokenizer::load(&card.tokenizer.name).ok());
+    Ok(own.filter(|tokenizer| corpus.check_tokenizer(tokenizer).is_ok()))
+}
+
+fn text(prefix: &str, found: &Inspection, tokenizer: Option<&Tokenizer>, samples: &[(u64, String)]) -> String {
+    let Inspection { tokens, sequences, documents, empty_documents, dtype, largest_id, distinct_ids, .. } = found;
+    let made = found.tokenizer.as_ref().map_or("made elsewhere".to_string(), |name| format!("by tokenizer {name}"));
+    let modes = if found.has_modes { ", with modes" } else { "" };
+    let lengths = &found.sequence_lengths;
+    let [median, ninth, last] = lengths.at_least;
     let mut text = format!(
-        "{}: {} tokens, {} sequences, {} documents; {}; {card}\nlargest id {largest}; sequence length {} to {}, median {}, mean {:.1}\n",
-        args.prefix.display(),
-        indexed.tokens(),
-        indexed.sequences(),
-        indexed.documents(),
-        indexed.token_type().name(),
-        lengths.least,
-        lengths.most,
-        lengths.median,
-        lengths.mean,
+        "{prefix}: {tokens} tokens, {sequences} sequences, {documents} documents ({empty_documents} empty); \
+         {dtype}{modes}; {made}\n\
+         sequence length {} to {}, mean {:.1}; half have at least {median}, a tenth {ninth}, a hundredth {last}\n\
+         {distinct_ids} distinct ids, the largest {largest_id}; entropy {:.3} nats a token\n",
+        lengths.shortest, lengths.longest, lengths.mean, found.unigram_entropy
     );
-    for (document, head) in heads.iter().enumerate() {
-        text += &format!("document {document}: {head}\n");
-    }
-    print(&text)
-}
-
-#[derive(serde::Serialize)]
-struct Lengths {
-    least: u32,
-    median: u32,
-    most: u32,
-    mean: f64,
-}
-
-fn lengths(corpus: &Corpus) -> Lengths {
-    let indexed = corpus.indexed();
-    let mut lengths: Vec<u32> = (0..indexed.sequences()).map(|i| indexed.length(i)).collect();
-    lengths.sort_unstable();
-    let at = |place: usize| lengths.get(place).copied().unwrap_or(0);
-    Lengths {
-        least: at(0),
-        median: at(lengths.len() / 2),
-        most: at(lengths.len().saturating_sub(1)),
-        mean: indexed.tokens() as f64 / lengths.len().max(1) as f64,
-    }
-}
-
-fn heads(args: &Args, corpus: &Corpus, tokenizer: Option<&Tokenizer>) -> Result<Vec<String>, Failure> {
-    let indexed = corpus.indexed();
-    let mut heads = Vec::new();
-    for document in 0..args.documents.min(indexed.documents()) {
-        let sequences = indexed.document(document)?;
-        let mut tokens = Vec::new();
-        for sequence in sequences {
-            let wanted = args.tokens.saturating_sub(tokens.len()).min(indexed.length(sequence) as usize);
-            if wanted == 0 {
-                break;
-            }
-            let mut part = Vec::new();
-            indexed.read_part(sequence, 0, wanted, &mut part)?;
-            tokens.extend(part);
-        }
-        heads.push(match tokenizer {
-            Some(tokenizer) => tokenizer.decode(&tokens)?,
-            None => format!("{tokens:?}"),
-        });
-    }
-    Ok(heads)
+    let share = |count: &u64| 100.0 * *count as f64 / *tokens as f64;
+    let spelt = |id: u32| tokenizer.and_then(|t| t.decode(&[id]).ok()).map_or(String::new(), |t| format!(" {t:?}"));
+    let frequent = found.most_frequent.iter().map(|(id, count)| format!("{id}{} {:.1}%", spelt(*id), share(count)));
+    text += &format!("most frequent: {}\n", frequent.collect::<Vec<_>>().join(", "));
+    samples.iter().for_each(|(sequence, start)| text += &format!("sequence {sequence}: {start:?}\n"));
+    text
 }

@@ -95,12 +95,12 @@ impl TokenType {
     /// Appends the bytes of `ids`; every id must be at most [`TokenType::largest_id`].
     pub fn encode(self, ids: &[u32], out: &mut Vec<u8>) {
         match self {
-            TokenType::U8 | TokenType::I8 => out.extend(ids.iter().map(|&id| id as u8)),
-            TokenType::U16 | TokenType::I16 => out.extend(ids.iter().flat_map(|&id| (id as u16).to_le_bytes())),
-            TokenType::I32 => out.extend(ids.iter().flat_map(|&id| id.to_le_bytes())),
-            TokenType::I64 => out.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
-            TokenType::F32 => out.extend(ids.iter().flat_map(|&id| (id as f32).to_le_bytes())),
-            TokenType::F64 => out.extend(ids.iter().flat_map(|&id| f64::from(id).to_le_bytes())),
+            TokenType::U8 | TokenType::I8 => append(ids, |id| [id as u8], out),
+            TokenType::U16 | TokenType::I16 => append(ids, |id| (id as u16).to_le_bytes(), out),
+            TokenType::I32 => append(ids, u32::to_le_bytes, out),
+            TokenType::I64 => append(ids, |id| u64::from(id).to_le_bytes(), out),
+            TokenType::F32 => append(ids, |id| (id as f32).to_le_bytes(), out),
+            TokenType::F64 => append(ids, |id| f64::from(id).to_le_bytes(), out),
         }
     }
 
@@ -124,6 +124,16 @@ impl TokenType {
             TokenType::F64 => whole(bytes.as_chunks::<8>().0.iter().map(|&b| f64::from_le_bytes(b)), out)?,
         }
         Ok(())
+    }
+}
+
+/// Into room made at once: byte by byte it takes as long as tokenizing a tenth of the text.
+fn append<const N: usize>(ids: &[u32], bytes: impl Fn(u32) -> [u8; N], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + ids.len() * N, 0);
+    let (room, _) = out[start..].as_chunks_mut::<N>();
+    for (room, &id) in room.iter_mut().zip(ids) {
+        *room = bytes(id);
     }
 }
 
