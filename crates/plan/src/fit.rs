@@ -73,8 +73,12 @@ fn remedies(work: &Workload) -> String {
             .to_string();
     }
     match more_gpus(&all) {
-        Some(gpus) => format!("with everything saved that can be, {gpus} GPUs would hold it"),
-        None => "no number of these devices holds it with this t: raise t or take larger devices".to_string(),
+        Some(layout) => {
+            let Layout { tensor, pipeline, .. } = layout;
+            let gpus = layout.ranks();
+            format!("with everything saved that can be, {gpus} GPUs would hold it (t={tensor}, p={pipeline})")
+        }
+        None => "no number of these devices holds it: take larger ones".to_string(),
     }
 }
 
@@ -115,12 +119,22 @@ fn fits(work: &Workload) -> bool {
     work.check().is_ok() && memory_bound(work, &step_cost(work).parameters) <= work.cluster.capacity()
 }
 
-/// The smallest deeper pipeline that holds the model.
-fn more_gpus(work: &Workload) -> Option<usize> {
-    (work.layout.pipeline..=work.model.layers).find_map(|pipeline| {
-        let layout =
-            Layout { pipeline, chunks: 1, schedule: henge_spec::ScheduleKind::OneForwardOneBackward, ..work.layout };
-        let deeper = Workload { layout, ..work.clone() };
-        fits(&deeper).then(|| layout.ranks())
-    })
+/// The deeper pipeline on the fewest devices that holds the model: with this t, or with all
+/// of a node.
+fn more_gpus(work: &Workload) -> Option<Layout> {
+    let widths = [work.layout.tensor, work.cluster.node_devices.max(work.layout.tensor)];
+    let found = widths.into_iter().filter_map(|tensor| deeper(work, tensor));
+    found.min_by_key(|layout| layout.ranks())
+}
+
+fn deeper(work: &Workload, tensor: usize) -> Option<Layout> {
+    let schedule = henge_spec::ScheduleKind::OneForwardOneBackward;
+    let layouts = (work.layout.pipeline..=work.model.layers).map(|pipeline| Layout {
+        tensor,
+        pipeline,
+        chunks: 1,
+        schedule,
+        ..work.layout
+    });
+    layouts.into_iter().find(|layout| fits(&Workload { layout: *layout, ..work.clone() }))
 }

@@ -125,10 +125,10 @@ impl Cluster {
 
     /// The cluster of a file's text; `file` is for errors.
     pub fn parse(text: &str, file: &str) -> Result<Self, PlanError> {
-        let raw: RawCluster = toml::from_str(text).map_err(|error| PlanError::ClusterFile {
-            file: file.to_string(),
-            line: error.span().map_or(1, |span| line_of(text, span.start)),
-            problem: error.message().replace('\n', ", "),
+        let raw: RawCluster = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            let problem = format!("{}{}", place_of(text, line), error.message().replace('\n', ", "));
+            PlanError::ClusterFile { file: file.to_string(), line, problem }
         })?;
         Checker { text, file }.cluster(raw)
     }
@@ -173,6 +173,16 @@ fn unknown(name: &str) -> PlanError {
 
 fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+/// The key or the section that a line holds, for errors that do not name it themselves.
+fn place_of(text: &str, line: usize) -> String {
+    let content = text.lines().nth(line - 1).unwrap_or_default().trim();
+    match content.split_once('=') {
+        Some((key, _)) => format!("`{}`: ", key.trim()),
+        None if content.starts_with('[') => format!("{content}: "),
+        None => String::new(),
+    }
 }
 
 type Number = Spanned<f64>;

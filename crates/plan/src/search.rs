@@ -3,6 +3,7 @@
 use crate::cost::{StepCost, step_cost};
 use crate::predict::{Estimate, Prediction, estimate, predict};
 use crate::{Cluster, PlanError, Switches, Workload};
+use henge_spec::formulas::Attention;
 use henge_spec::{Layout, Model, Recompute, ScheduleKind};
 
 /// What to search.
@@ -153,12 +154,19 @@ fn of_grid(request: &Request, grid: Layout, found: &mut Vec<Candidate>) {
     let microbatches = divisors(per_replica).into_iter().filter(|b| *b <= request.largest_microbatch);
     for microbatch in microbatches {
         for &recompute in &request.recompute {
-            for switches in &request.switches {
+            for switches in request.switches.iter().filter(|switches| !is_twin(request, recompute, switches)) {
                 let layout = Layout { recompute, ..grid };
                 of_microbatch(request, layout, microbatch, *switches, found);
             }
         }
     }
+}
+
+/// Selective recomputation of scores that never exist is no recomputation.
+fn is_twin(request: &Request, recompute: Recompute, switches: &Switches) -> bool {
+    recompute == Recompute::Selective
+        && switches.attention == Attention::Flash
+        && request.recompute.contains(&Recompute::None)
 }
 
 fn of_microbatch(request: &Request, grid: Layout, microbatch: usize, switches: Switches, found: &mut Vec<Candidate>) {

@@ -142,7 +142,8 @@ pub fn parse_layout(text: &str) -> Result<(Layout, usize), PlanError> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let wrong = |problem: String| PlanError::LayoutText { text: text.to_string(), problem };
         let (letter, number) = part.split_once('=').ok_or_else(|| wrong(format!("`{part}` has no `=`")))?;
-        let size: usize = number.trim().parse().map_err(|_| wrong(format!("`{number}` is not a whole number")))?;
+        let size: usize =
+            number.trim().parse().map_err(|_| wrong(format!("`{number}` is not a whole number up to {}", 1 << 24)))?;
         let slot = sizes.iter_mut().find(|(name, _)| *name == letter.trim());
         let (_, slot) = slot.ok_or_else(|| wrong(format!("there is no `{letter}`; there are t, p, d, v, b")))?;
         if slot.replace(size).is_some() {

@@ -1,5 +1,6 @@
 //! Cluster files: the catalogue reads, and every slip is an error by key and line.
 
+use henge_plan::cost::{Group, Network};
 use henge_plan::{Cluster, PlanError};
 
 fn a100() -> String {
@@ -51,6 +52,18 @@ fn missing_unknown_and_fractional_keys() {
     assert!(words.starts_with(&format!("mine.toml:{}:", line_of("multiprocessors"))), "{words}");
     assert!(refused("devices = 8", "devices = 8.5").contains("whole number"));
     assert!(refused("[node]", "[node").starts_with("mine.toml:"));
+    let words = refused("memory_gib = 80.0", "memory_gib = \"80\"");
+    assert!(words.starts_with(&format!("mine.toml:{}: `memory_gib`:", line_of("memory_gib"))), "{words}");
+}
+
+#[test]
+fn a_group_that_straddles_two_nodes_waits_for_the_network() {
+    let cluster = Cluster::named("dgx-a100").unwrap();
+    let (bytes, network) = (1e8, Network::new(&cluster));
+    let seconds = |ranks: usize| network.all_reduce(bytes, Group::contiguous(ranks, cluster.node_devices));
+    assert!(seconds(4) < seconds(8), "inside a node more ranks move a little more");
+    // Six of eight devices: some groups have two ranks in one node and four in the next.
+    assert!(seconds(6) > 3.0 * seconds(8), "{} against {}", seconds(6), seconds(8));
 }
 
 #[test]

@@ -139,6 +139,9 @@ fn a_model_that_cannot_fit_says_by_how_much_and_what_helps() {
     let error = search(&Request::new(&cluster, &model, 8, 64, Stack::Sc21.switches())).unwrap_err();
     let PlanError::DoesNotFit(words) = error else { panic!("{error}") };
     assert!(words.contains("bytes too many") && words.contains("GPUs would hold it"), "{words}");
+    let trillion = preset("gpt-1t").unwrap();
+    let error = search(&Request::new(&cluster, &trillion, 1, 1, Stack::Sc21.switches())).unwrap_err().to_string();
+    assert!(error.contains("GPUs would hold it (t=8, p="), "{error}");
 }
 
 #[test]
@@ -173,6 +176,16 @@ fn memory_without_a_program_is_the_walk_of_every_legal_layout() {
         }
     }
     assert!(compared > 1000, "{compared} layouts");
+}
+
+#[test]
+fn fused_attention_has_nothing_to_run_again() {
+    let (cluster, model) = (selene(), preset("gpt-7.5b").unwrap());
+    let request = Request::new(&cluster, &model, 16, 64, Stack::Modern.switches());
+    let selective = |one: &Candidate| one.layout.recompute == Recompute::Selective;
+    assert!(!candidates(&request).iter().any(selective), "a twin of no recomputation");
+    let asked = Request { recompute: vec![Recompute::Selective], ..request };
+    assert!(candidates(&asked).iter().all(selective) && !candidates(&asked).is_empty());
 }
 
 #[test]

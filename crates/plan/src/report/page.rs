@@ -1,13 +1,14 @@
 //! The report: one page, self-contained, for a screen, a phone and paper.
 
 use super::charts::{Part, column_chart, legend, stacked_bar};
-use super::svg::{KINDS, Window, escape, timeline_svg};
+use super::svg::{CELLS, FINE, KINDS, Window, escape, timeline_svg};
 use super::text::recompute_name;
 use crate::explain::Neighbour;
 use crate::fit::gib;
 use crate::predict::Breakdown;
 use crate::search::{Candidate, Ranked, Ranking, Request};
 use crate::simulate::Span;
+use henge_schedule::Op;
 use std::fmt::Write;
 
 /// What a page is made of.
@@ -183,13 +184,17 @@ fn memory(page: &Page) -> String {
         let bytes = [memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.buffers];
         let parts: Vec<Part> =
             bytes.iter().zip(MEMORY).map(|(bytes, (name, colour))| (name, bytes / full, colour)).collect();
-        let decides = if rank == fullest { " decides" } else { "" };
-        let label = format!("rank {rank}{decides}");
+        let label = match (rank == fullest, memory.peak.1) {
+            (true, _) => format!("rank {rank} decides"),
+            (false, Op::Step) => format!("rank {rank} in the step"),
+            _ => format!("rank {rank}"),
+        };
         html += &stacked_bar(&label, &gib(memory.total()), &parts, Some(capacity / full));
     }
     let _ = writeln!(
         html,
-        "<p>The line marks {}: {} of the device less {} kept back for driver, communication and fragments.</p>",
+        "<p>Each bar is a rank's fullest moment; in the optimizer's step there are no activations. The line marks {}: \
+         {} of the device less {} kept back for driver, communication and fragments.</p>",
         gib(capacity),
         gib(page.request.cluster.device.memory),
         gib(page.request.cluster.device.reserved)
@@ -201,8 +206,11 @@ fn timeline(page: &Page) -> String {
     let Ranked { candidate, prediction } = best(page);
     let ranks = candidate.layout.pipeline;
     let whole = Window { start: 0.0, end: prediction.seconds };
+    // The beginning shows the fill and single operations: no more of it than leaves them visible.
     let share = (3.0 * ranks as f64 / page.request.workload(candidate).microbatches() as f64).min(0.5);
-    let begin = Window { start: 0.0, end: share * prediction.seconds };
+    let shortest = prediction.cost.forward.iter().map(|parts| parts.total()).fold(f64::INFINITY, f64::min);
+    let visible = shortest * (CELLS / (FINE + 1)) as f64;
+    let begin = Window { start: 0.0, end: visible.min(share * prediction.seconds) };
     let mut html = legend(&KINDS);
     let _ = write!(
         html,

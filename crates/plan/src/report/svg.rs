@@ -6,18 +6,24 @@ use henge_schedule::Op;
 use std::fmt::Write;
 
 /// Kinds of time in a timeline: name and colour, safe for colour-blind readers (Okabe-Ito).
-pub(crate) const KINDS: [(&str, &str); 5] = [
+pub(crate) const KINDS: [(&str, &str); 6] = [
     ("forward", "#0072b2"),
     ("backward", "#e69f00"),
     ("message", "#999999"),
     ("reduction", "#cc79a7"),
     ("optimizer", "#009e73"),
+    ("forwards and backwards too fine to tell apart", "#a39a6b"),
 ];
+
+/// Places in [`KINDS`].
+const FORWARD: usize = 0;
+const BACKWARD: usize = 1;
+const BOTH: usize = 5;
 
 fn kind(op: &Op) -> Option<usize> {
     match op {
-        Op::Forward { .. } => Some(0),
-        Op::Backward { .. } => Some(1),
+        Op::Forward { .. } => Some(FORWARD),
+        Op::Backward { .. } => Some(BACKWARD),
         Op::Send { .. } => Some(2),
         Op::ReduceGradients { .. } | Op::SyncEmbedding => Some(3),
         Op::Step => Some(4),
@@ -36,7 +42,7 @@ pub struct Window {
 
 /// Cells a row is cut into: runs of one kind become one rectangle, so that a step of any
 /// size makes a drawing of bounded size.
-const CELLS: usize = 900;
+pub(crate) const CELLS: usize = 900;
 
 /// The timeline of a step, one row a rank, gaps idle.
 pub fn timeline_svg(spans: &[Span], ranks: usize, window: Window) -> String {
@@ -50,20 +56,62 @@ pub fn timeline_svg(spans: &[Span], ranks: usize, window: Window) -> String {
     for span in spans {
         paint(span, window, &mut rows[span.rank]);
     }
-    for (rank, cells) in rows.iter().enumerate() {
-        let mut from = 0;
-        while from < CELLS {
-            let run = cells[from..].iter().take_while(|cell| **cell == cells[from]).count();
-            if let Some(kind) = cells[from] {
-                let (y, tall) = (rank * row, row - usize::from(row > 4));
-                let colour = KINDS[kind].1;
-                let _ =
-                    writeln!(svg, "<rect x=\"{from}\" y=\"{y}\" width=\"{run}\" height=\"{tall}\" fill=\"{colour}\"/>");
+    let fine = finest(spans, window) < FINE as f64;
+    let mut shapes = vec![String::new(); KINDS.len()];
+    for (rank, cells) in rows.iter_mut().enumerate() {
+        if fine {
+            blend(cells);
+        }
+        let (y, tall) = (rank * row, row - usize::from(row > 4));
+        for (from, width, kind) in runs(cells) {
+            if let Some(kind) = kind {
+                let _ = write!(shapes[kind], "M{from} {y}h{width}v{tall}h-{width}z");
             }
-            from += run;
         }
     }
+    for ((_, colour), shape) in KINDS.iter().zip(shapes).filter(|(_, shape)| !shape.is_empty()) {
+        let _ = writeln!(svg, "<path fill=\"{colour}\" d=\"{shape}\"/>");
+    }
     svg + "</svg>\n"
+}
+
+/// A stretch of equal cells: where it begins, how wide it is, and of which kind.
+type Stretch = (usize, usize, Option<usize>);
+
+fn runs(cells: &[Option<usize>]) -> Vec<Stretch> {
+    let mut from = 0;
+    let stretch = |same: &[Option<usize>]| {
+        let found = (from, same.len(), same[0]);
+        from += same.len();
+        found
+    };
+    cells.chunk_by(|a, b| a == b).map(stretch).collect()
+}
+
+/// Fewest cells that an eye can follow.
+pub(crate) const FINE: usize = 4;
+
+/// Where forwards and backwards take turns, one colour says so; drawn apart they would make
+/// a pattern that the step does not have. Filling and draining are left as they are.
+fn blend(cells: &mut [Option<usize>]) {
+    let runs = runs(cells);
+    for group in runs.chunk_by(|a, b| a.1 < 4 * FINE && b.1 < 4 * FINE) {
+        let begin = group.iter().position(|run| run.2 == Some(BACKWARD));
+        let end = group.iter().rposition(|run| run.2 == Some(FORWARD));
+        if let (Some(begin), Some(end)) = (begin, end)
+            && begin < end
+        {
+            let (first, last) = (group[begin.saturating_sub(1)], group[(end + 1).min(group.len() - 1)]);
+            cells[first.0..last.0 + last.1].fill(Some(BOTH));
+        }
+    }
+}
+
+/// Cells of the shortest forward.
+fn finest(spans: &[Span], window: Window) -> f64 {
+    let forwards = spans.iter().filter(|span| matches!(span.op, Op::Forward { .. }));
+    let shortest = forwards.map(|span| span.end - span.start).fold(f64::INFINITY, f64::min);
+    shortest / (window.end - window.start) * CELLS as f64
 }
 
 /// Marks the cells of a span, but for a hair at its end where there is room, so that
@@ -72,10 +120,12 @@ fn paint(span: &Span, window: Window, cells: &mut [Option<usize>]) {
     let cell =
         |time: f64| ((time - window.start) / (window.end - window.start) * CELLS as f64).clamp(0.0, CELLS as f64);
     let (from, to) = (cell(span.start) as usize, cell(span.end) as usize);
-    let to = if to > from + 6 { to - 1 } else { to };
-    if let Some(kind) = kind(&span.op) {
-        cells[from..to.max(from)].fill(Some(kind));
-    }
+    let Some(kind) = kind(&span.op) else { return };
+    // Work that is finer than a cell still shows, and keeps its cell from what comes next.
+    let least = if kind <= BACKWARD { (from + 1).min(CELLS) } else { from };
+    let to = if to > from + 6 { to - 1 } else { to.max(least) };
+    let shared = to > from + 1 && cells[from].is_some();
+    cells[from + usize::from(shared)..to].fill(Some(kind));
 }
 
 /// A figure as pairs of bars, published and predicted, one group a point.
