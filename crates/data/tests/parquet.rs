@@ -103,6 +103,26 @@ fn rows_are_the_documents_of_the_same_json_lines() {
     }
 }
 
+/// Files that pyarrow 26.0.1 wrote (large strings, dictionaries, both page versions, delta encodings)
+/// beside other columns, and the same rows as JSON lines.
+#[test]
+fn files_of_another_writer_give_their_rows() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parquet");
+    let folder = tempfile::tempdir().unwrap();
+    let copied = |name: &str| {
+        let path = folder.path().join(name);
+        fs::copy(fixtures.join(name), &path).unwrap();
+        path
+    };
+    let rows = copied("rows.jsonl");
+    let expected = [pair(&rows, &["text"], ""), pair(&rows, &["kind", "text"], "_kind")];
+    for name in ["v1_snappy.parquet", "v2_zstd.parquet", "v1_gzip.parquet"] {
+        let path = copied(name);
+        assert!(expected[0] == pair(&path, &["text"], ""), "{name}");
+        assert!(expected[1] == pair(&path, &["kind", "text"], "_kind"), "{name}");
+    }
+}
+
 #[test]
 fn a_stopped_preparation_goes_on_at_its_row() {
     let folder = tempfile::tempdir().unwrap();

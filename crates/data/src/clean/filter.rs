@@ -113,7 +113,7 @@ impl Filter<'_> {
 
     fn judge(&self, text: &str, encoder: &mut Encoder<'_>) -> Result<Verdict, DataError> {
         if let Some(wanted) = self.language {
-            let found = whatlang::detect_lang(&text[..text.floor_char_boundary(LANGUAGE_BYTES)]);
+            let found = whatlang::detect_lang(beginning(text, LANGUAGE_BYTES));
             if found != Some(wanted) {
                 let found = found.map_or_else(|| "none".to_string(), |lang| lang.code().to_string());
                 return Ok(Verdict::Dropped(Reason::OtherLanguage, found));
@@ -137,7 +137,7 @@ impl Filter<'_> {
     fn too_few_tokens(&self, text: &str, encoder: &mut Encoder<'_>) -> Result<Option<usize>, DataError> {
         let wanted = self.options.min_tokens;
         let mut ids = Vec::new();
-        let part = &text[..text.floor_char_boundary(wanted * BYTES_A_TOKEN)];
+        let part = beginning(text, wanted.saturating_mul(BYTES_A_TOKEN));
         if part.len() < text.len()
             && self.tokenizer.cut_rule() != CutRule::Unknown
             && let Some(end) = part.rfind(|c: char| c.is_ascii_whitespace())
@@ -166,4 +166,10 @@ impl Filter<'_> {
         let bands = self.hashes.as_ref().map_or_else(Vec::new, |hashes| hashes.bands_of(&shingles(text)));
         Survivor { line, json, bands }
     }
+}
+
+/// At most `bytes` bytes of a text, cut between characters.
+fn beginning(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
 }
