@@ -1,8 +1,8 @@
 //! Bytes that each pipeline rank holds, by walking its program.
 
-use crate::Workload;
 use crate::cost::StageParameters;
 use crate::switches::{Accumulation, Outputs, Sharding};
+use crate::{Precision, Workload};
 use henge_schedule::{Op, Program, Shape};
 use henge_spec::formulas::{
     Attention, LayerActivations, SequenceParallel, StateFormat, kept_activation_bytes, layer_activations, mlp_matrices,
@@ -97,9 +97,13 @@ impl<'a> Account<'a> {
             SequenceParallel::On => stream / t as f64,
             SequenceParallel::Off => stream,
         };
+        // Products in 8 bits keep their inputs so (Transformer Engine): both norms' outputs, and
+        // what enters the MLP's last matrix, a byte each in place of two.
+        let saved = if switches.precision == Precision::FP8 { 1.0 } else { 0.0 };
+        let entering = (work.microbatch * work.model.seq_len * work.model.ffn_hidden) as f64 / t as f64;
         let layer = LayerActivations {
-            replicated: layer.replicated * wide,
-            split: layer.split * wide,
+            replicated: layer.replicated * wide - saved * boundary,
+            split: layer.split * wide - saved * entering,
             scores: layer.scores * wide,
         };
         Self { work, layers: work.stage_layers(), layer, boundary, stream }

@@ -35,6 +35,14 @@ impl Precision {
         }
     }
 
+    /// Format of attention and of the head, which 8-bit recipes leave alone.
+    pub fn of_attention_and_head(self) -> Self {
+        match self {
+            Self::FP8 => Self::BF16,
+            Self::F32 | Self::F16 | Self::BF16 => self,
+        }
+    }
+
     /// Bytes of an activation.
     pub fn activation_bytes(self) -> f64 {
         match self {

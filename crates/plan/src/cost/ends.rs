@@ -27,7 +27,7 @@ impl<'a> End<'a> {
         let accumulator = switches.precision.state().gradient_bytes();
         let bytes = switches.precision.activation_bytes();
         Self {
-            machine: Machine::new(cluster, switches.precision),
+            machine: Machine::new(cluster, switches.precision.of_attention_and_head()),
             network: Network::new(cluster),
             group: Group::contiguous(tensor, cluster.node_devices),
             tokens: (microbatch * model.seq_len) as f64,

@@ -21,13 +21,15 @@ const SPLITS: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 pub struct Machine<'a> {
     cluster: &'a Cluster,
     peak: f64,
+    attention_peak: f64,
     operand_bytes: f64,
 }
 
 impl<'a> Machine<'a> {
     /// The devices of `cluster` at `precision`.
     pub fn new(cluster: &'a Cluster, precision: Precision) -> Self {
-        Self { cluster, peak: cluster.peak(precision), operand_bytes: precision.operand_bytes() }
+        let attention_peak = cluster.peak(precision.of_attention_and_head());
+        Self { cluster, peak: cluster.peak(precision), attention_peak, operand_bytes: precision.operand_bytes() }
     }
 
     /// A product `[m, k] x [k, n]`: the best tile and split, waves over the
@@ -57,14 +59,14 @@ impl<'a> Machine<'a> {
         let moved = matrices * bytes * (sequence * sequence + 2.0 * sequence * width);
         let memory = self.bytes(moved) * (1.0 + constants.thin_head / width);
         let flops = 2.0 * matrices * sequence * sequence * width;
-        memory.max(flops / (self.peak * constants.matrix_efficiency)) + constants.launch
+        memory.max(flops / (self.attention_peak * constants.matrix_efficiency)) + constants.launch
     }
 
     /// One fused attention kernel of this many FLOP. FlashAttention-2 reaches about 0.8 of
     /// what a large product does on the same device (arXiv 2307.08691, figure 4).
     pub fn fused_attention(&self, flops: f64) -> f64 {
         let constants = &self.cluster.constants;
-        flops / (0.8 * self.peak * constants.matrix_efficiency) + constants.launch
+        flops / (0.8 * self.attention_peak * constants.matrix_efficiency) + constants.launch
     }
 
     /// `kernels` element-wise kernels that move `bytes` in all.
