@@ -20,11 +20,16 @@ enum Chore {
     Arrows,
     /// Format, lints and arrows: what is checked before any test
     Check,
-    /// What takes too long for every change: a hundred kills of running trainings
+    /// What takes too long for every change: a hundred kills of running trainings, 1,100 kills, flips and cuts of
+    /// saves, ten minutes of fuzzing
+    /// each reader of foreign files (needs `cargo install cargo-fuzz`)
     Long,
     /// Write every golden file anew from what the code says now
     Goldens,
 }
+
+/// As `fuzz/Cargo.toml` names them.
+const FUZZ_TARGETS: [&str; 3] = ["index", "json_lines", "tokenizer"];
 
 fn main() -> Result<()> {
     match Arguments::parse().chore {
@@ -43,7 +48,20 @@ fn check() -> Result<()> {
 
 fn long() -> Result<()> {
     let kills = ["test", "--release", "-p", "henge", "--test", "resume", "--", "killed_runs", "--nocapture"];
-    cargo(&kills, &[("HENGE_KILLS", "34")])
+    cargo(&kills, &[("HENGE_KILLS", "34")])?;
+    let damage =
+        ["test", "--release", "-p", "henge-checkpoint", "--test", "kill", "--test", "damage", "--", "--nocapture"];
+    cargo(&damage, &[("HENGE_KILLS", "300"), ("HENGE_FLIPS", "600")])?;
+    FUZZ_TARGETS.iter().try_for_each(|target| fuzz(target))
+}
+
+/// Runs a fuzz target over the seeds and what earlier runs found; sanitizers need a nightly compiler.
+fn fuzz(target: &str) -> Result<()> {
+    let (found, seeds) = (format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}"));
+    std::fs::create_dir_all(root().join(&found))?;
+    let limits = ["-max_total_time=600", "-timeout=30", "-rss_limit_mb=4096"];
+    let arguments = ["fuzz", "run", "-s", "none", target, &found, &seeds, "--"];
+    cargo(&[&arguments[..], &limits].concat(), &[])
 }
 
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `henge data`: prepare and look into corpora.
 
+mod clean;
 mod inspect;
 mod locate;
 mod prepare;
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 pub enum Command {
     /// Turn text into a corpus: PREFIX.bin, PREFIX.idx, PREFIX.json
     Prepare(prepare::Args),
+    /// Repair, filter, de-duplicate and decontaminate text before it is prepared
+    Clean(clean::Args),
     /// Learn a byte-level BPE from text
     TrainTokenizer(train_tokenizer::Args),
     /// Show what a corpus holds
@@ -34,6 +37,7 @@ pub enum Command {
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Prepare(args) => prepare::run(args),
+        Command::Clean(args) => clean::run(args),
         Command::TrainTokenizer(args) => train_tokenizer::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args),
