@@ -21,8 +21,8 @@ enum Chore {
     /// Format, lints and arrows: what is checked before any test
     Check,
     /// What takes too long for every change: a hundred kills of running trainings, 1,100 kills, flips and cuts of
-    /// saves, ten minutes of fuzzing
-    /// each reader of foreign files (needs `cargo install cargo-fuzz`)
+    /// saves, a corpus of two billion bytes streamed, ten minutes of fuzzing each reader of foreign files
+    /// (needs `cargo install cargo-fuzz`)
     Long,
     /// Write every golden file anew from what the code says now
     Goldens,
@@ -52,6 +52,8 @@ fn long() -> Result<()> {
     let damage =
         ["test", "--release", "-p", "henge-checkpoint", "--test", "kill", "--test", "damage", "--", "--nocapture"];
     cargo(&damage, &[("HENGE_KILLS", "300"), ("HENGE_FLIPS", "600")])?;
+    let stream = ["test", "--release", "-p", "henge", "--test", "streamed_corpus", "--", "--nocapture"];
+    cargo(&stream, &[("HENGE_STREAM_BYTES", "2000000000")])?;
     FUZZ_TARGETS.iter().try_for_each(|target| fuzz(target))
 }
 

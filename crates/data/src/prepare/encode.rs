@@ -3,13 +3,16 @@
 use super::SequenceUnit;
 use super::cut::DOCUMENT_BUFFER;
 use super::json;
-use super::reader::{Block, Content};
+use super::reader::{BLOCK_BYTES, Block, Content};
 use crate::error::DataError;
 use crate::tokenizer::Encoder;
 use memchr::memchr_iter;
 use std::borrow::Cow;
 use std::path::Path;
 use unicode_segmentation::UnicodeSegmentation;
+
+/// Fewer bytes than an id of ordinary text stands for.
+const BYTES_AN_ID: usize = 2;
 
 /// The ids of one block for one corpus, with where sequences and documents end.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,7 +79,10 @@ pub(super) fn encode_block(
     options: &EncodeOptions<'_>,
     encoder: &mut Encoder<'_>,
 ) -> Result<Vec<Encoded>, DataError> {
-    let mut encoded: Vec<Encoded> = options.keys.iter().map(|_| Encoded::default()).collect();
+    // Room for all ids at once and of one size, so that the allocator meets the same request again and again.
+    let room = block.bytes().max(BLOCK_BYTES) / BYTES_AN_ID / options.keys.len();
+    let empty = |_| Encoded { ids: Vec::with_capacity(room), ..Encoded::default() };
+    let mut encoded: Vec<Encoded> = options.keys.iter().map(empty).collect();
     match &block.content {
         Content::Lines(_) | Content::Rows { .. } => encode_texts(block, options, encoder, &mut encoded)?,
         // A line beyond the buffer: a piece of it may end inside a sentence.

@@ -1,16 +1,17 @@
 //! Blocks to results over any number of threads, consumed in the order of the blocks.
 
 use super::budget::Budget;
-use super::cut::DOCUMENT_BUFFER;
-use super::reader::{Block, Position, Reader};
+use super::reader::{BLOCK_BYTES, Block, Position, Reader};
 use crate::error::DataError;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Bytes of raw text between reader and consumer: one longest document and the blocks around it.
-const IN_FLIGHT_BYTES: usize = DOCUMENT_BUFFER + (16 << 20);
+/// Bytes of raw text between reader and consumer, besides [`BLOCKS_A_WORKER`]. A longer document passes alone.
+const IN_FLIGHT_BYTES: usize = 16 << 20;
+/// Blocks in flight for each worker: one in hand, one ready.
+const BLOCKS_A_WORKER: usize = 2;
 
 /// Takes what became of each block, in order, on the calling thread.
 pub(crate) type Consume<'c, T> = dyn FnMut(&Block, T) -> Result<(), DataError> + 'c;
@@ -39,7 +40,7 @@ where
     T: Send,
     W: FnMut(&Block) -> Result<T, DataError>,
 {
-    let budget = Budget::new(IN_FLIGHT_BYTES);
+    let budget = Budget::new(IN_FLIGHT_BYTES + workers * BLOCKS_A_WORKER * BLOCK_BYTES);
     let (work_in, work_out) = channel::<Work>();
     let (outcome_in, outcomes) = channel::<Outcome<T>>();
     let work_out = Mutex::new(work_out);

@@ -318,7 +318,9 @@ impl Window {
 
     /// Removes the first `length` bytes.
     fn take(&mut self, length: usize) -> Vec<u8> {
-        let rest = self.buffer.split_off(length);
+        let mut rest = Vec::with_capacity(BLOCK_BYTES + READ_BYTES);
+        rest.extend_from_slice(&self.buffer[length..]);
+        self.buffer.truncate(length);
         std::mem::replace(&mut self.buffer, rest)
     }
 }

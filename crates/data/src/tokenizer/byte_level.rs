@@ -2,8 +2,9 @@
 
 use super::merge::{Merge, MergeTable, Merger};
 use super::words::Words;
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use henge_files::Checksum;
+use std::hash::BuildHasher;
 
 /// Words longer than this are merged each time: they rarely come twice.
 const LONGEST_CACHED_WORD: usize = 48;
@@ -19,12 +20,36 @@ pub(super) struct ByteLevel {
     words: Words,
 }
 
-/// What earlier words became.
+/// What earlier words became. Words and ids lie one after another: an allocation a word would leave
+/// the heap in pieces, and a long preparation would grow.
 #[derive(Default)]
 pub(super) struct WordCache {
-    places: HashMap<Box<[u8]>, (u32, u32)>,
+    places: HashTable<Place>,
+    hasher: DefaultHashBuilder,
+    words: Vec<u8>,
     ids: Vec<u32>,
     merger: Merger,
+}
+
+/// Where a word and its ids end, and how many they are.
+#[derive(Clone, Copy)]
+struct Place {
+    word_end: u32,
+    ids_end: u32,
+    word_length: u8,
+    ids_length: u8,
+}
+
+impl Place {
+    fn word<'w>(&self, words: &'w [u8]) -> &'w [u8] {
+        let end = self.word_end as usize;
+        &words[end - usize::from(self.word_length)..end]
+    }
+
+    fn ids<'i>(&self, ids: &'i [u32]) -> &'i [u32] {
+        let end = self.ids_end as usize;
+        &ids[end - usize::from(self.ids_length)..end]
+    }
 }
 
 impl ByteLevel {
@@ -137,24 +162,30 @@ impl ByteLevel {
 impl WordCache {
     /// Appends the ids of a word, remembered or as `encode` appends them.
     pub(super) fn ids_of(&mut self, word: &[u8], out: &mut Vec<u32>, encode: impl FnOnce(&mut Merger, &mut Vec<u32>)) {
-        if let Some(&(first, end)) = self.places.get(word) {
-            out.extend_from_slice(&self.ids[first as usize..end as usize]);
+        let hash = self.hasher.hash_one(word);
+        if let Some(place) = self.places.find(hash, |place| place.word(&self.words) == word) {
+            out.extend_from_slice(place.ids(&self.ids));
             return;
         }
         let before = out.len();
         encode(&mut self.merger, out);
         if word.len() <= LONGEST_CACHED_WORD {
-            self.remember(word, &out[before..]);
+            self.remember(hash, word, &out[before..]);
         }
     }
 
-    fn remember(&mut self, word: &[u8], ids: &[u32]) {
+    fn remember(&mut self, hash: u64, word: &[u8], ids: &[u32]) {
+        let (Ok(word_length), Ok(ids_length)) = (u8::try_from(word.len()), u8::try_from(ids.len())) else { return };
         if self.places.len() >= CACHED_WORDS {
             self.places.clear();
+            self.words.clear();
             self.ids.clear();
         }
-        let first = self.ids.len() as u32;
+        self.words.extend_from_slice(word);
         self.ids.extend_from_slice(ids);
-        self.places.insert(word.into(), (first, self.ids.len() as u32));
+        let (word_end, ids_end) = (self.words.len() as u32, self.ids.len() as u32);
+        let place = Place { word_end, ids_end, word_length, ids_length };
+        let (hasher, words) = (&self.hasher, &self.words);
+        self.places.insert_unique(hash, place, |place| hasher.hash_one(place.word(words)));
     }
 }
