@@ -63,7 +63,8 @@ pub use facts::model_of;
 pub use gguf::GgufFile;
 pub use hugging_face::{Export, Exported, HfFolder, export};
 pub use manifest::{
-    Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, RunState, ShardRecord, TensorRecord, VERSION,
+    Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, Norms, Probe, RunState, ShardRecord, TensorRecord,
+    VERSION,
 };
 pub use megatron::MegatronCheckpoint;
 pub use publish::{discard_staged, latest, newest, publish, published, set_aside_after, stage, staged};

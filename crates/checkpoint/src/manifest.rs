@@ -62,6 +62,47 @@ pub struct LossScaleState {
     pub overflows: u64,
 }
 
+/// Norms over the whole model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Norms {
+    /// Of the weights.
+    pub weight: f64,
+    /// Of Adam's running mean of the gradient.
+    pub first_moment: f64,
+    /// Of Adam's running mean of the squared gradient.
+    pub second_moment: f64,
+}
+
+impl Norms {
+    /// From sums of squares in the order of [`Kind::ALL`].
+    pub fn of_squares([weight, first, second]: [f64; 3]) -> Self {
+        Self { weight: weight.sqrt(), first_moment: first.sqrt(), second_moment: second.sqrt() }
+    }
+
+    /// The norm of a kind.
+    pub fn of(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Weight => self.weight,
+            Kind::FirstMoment => self.first_moment,
+            Kind::SecondMoment => self.second_moment,
+        }
+    }
+}
+
+/// The loss of one sample by the weights that were saved, without dropout: a resumed run
+/// computes it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// Position of the sample in the run's order.
+    pub sample: u64,
+    /// 32 bits of a checksum of its tokens and targets.
+    pub tokens: u32,
+    /// Mean loss over its targets.
+    pub loss: f64,
+    /// Precision that it was computed in.
+    pub precision: String,
+}
+
 /// Where a run stood, apart from its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
@@ -81,6 +122,12 @@ pub struct RunState {
     /// Loss of the last step, for the receipt at a resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Norms of what was saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norms: Option<Norms>,
+    /// A loss to compute again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// The resolved run file.
     pub config: String,
 }

@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use henge_checkpoint::{Block, CheckpointError, Export, HfFolder, Weights, export};
-use henge_spec::{Arch, Parameter, RopeScaling, parameters};
+use henge_checkpoint::{Block, Checkpoint, CheckpointError, Export, HfFolder, Kind, Weights, export};
+use henge_spec::{Activation, Arch, DropoutRates, Model, Parameter, Rope, RopeScaling, parameters};
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -144,6 +144,28 @@ fn scalings_of_rotary_positions_are_read_and_written_as_they_are() {
             assert_eq!(written["rope_scaling"], table);
             assert_eq!(open_hf(&out).1, model);
         }
+    }
+}
+
+#[test]
+fn biases_of_queries_keys_and_values_make_a_qwen2() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpt = Model::gpt(2, 16, 4, 8, 50);
+    let (arch, activation) = (Arch::Llama, Activation::SwiGlu);
+    let rope = Some(Rope::plain(1e6));
+    let model = Model { arch, activation, rope, kv_heads: 2, qkv_bias: true, dropout: DropoutRates::all(0.0), ..gpt };
+    let saved = save_made(folder.path(), &model, 5, (2, 1), 3);
+    let out = folder.path().join("out");
+    export(&Checkpoint::open(&saved).unwrap(), &Export::float32(), &out).unwrap();
+    let config = std::fs::read_to_string(out.join("config.json")).unwrap();
+    assert!(config.contains("\"qwen2\"") && config.contains("Qwen2ForCausalLM"), "{config}");
+    let (hf, back) = open_hf(&out);
+    assert_eq!(back, model);
+    for p in parameters(&model) {
+        let mut found = vec![0.0; p.len()];
+        hf.read(&p, Block::whole(&p), &mut found).unwrap();
+        let same = found.iter().zip(Made::block(Kind::Weight, &p, Block::whole(&p)));
+        assert!(same.into_iter().all(|(a, b)| a.to_bits() == b.to_bits()), "{}", p.name);
     }
 }
 

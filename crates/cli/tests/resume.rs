@@ -4,11 +4,12 @@
 mod common;
 
 use common::{Place, henge_command};
+use henge_checkpoint::{Checkpoint, RunState, publish, stage};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-const TIMED: [&str; 5] = ["step_seconds", "data_seconds", "tokens_per_second", "model_tflops", "mfu"];
+const TIMED: [&str; 6] = ["step_seconds", "data_seconds", "save_seconds", "tokens_per_second", "model_tflops", "mfu"];
 const LAYOUTS: [&str; 3] = [
     "layout = {}",
     "layout = { tensor = 2, pipeline = 2, data = 2 }",
@@ -182,6 +183,48 @@ fn another_layout_goes_on_from_the_same_checkpoint() {
     for (got, want) in place.steps("run").iter().zip(place.steps("whole")) {
         let off = common::relative(common::number(got, "loss"), common::number(&want, "loss"));
         assert!(off < 1e-5, "step {}: off by {off:e}", want["step"]);
+    }
+}
+
+/// What is loaded is held against what was recorded before a line of the run is touched.
+#[test]
+fn a_resume_shows_a_receipt_and_refuses_another_state() {
+    let place = Place::new();
+    place.write("batches.json", common::batches(20, 8));
+    let file = run_file(&place, LAYOUTS[1], "run");
+    let steps = |steps: &str| {
+        vec!["train", &file, "--set", "train.optimizer.decay_steps=20", "--set", steps]
+            .into_iter()
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    let words = |arguments: &[String], status: i32| {
+        place.fail(status, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    words(&steps("train.steps=2"), 0);
+    let receipt = words(&steps("train.steps=4"), 0);
+    for part in ["step 2, 16 samples", "next samples 16 to 23", "second moments", "loss of sample 8 again: "] {
+        assert!(receipt.contains(part), "no `{part}` in {receipt}");
+    }
+    let before = place.metrics("run");
+    let checkpoints = place.path("run/checkpoints");
+    let sound = Checkpoint::open(&checkpoints.join("step-00000004")).expect("sound").manifest().clone();
+    type Change = fn(&mut RunState);
+    let changes: [(Change, &str); 2] = [
+        (|run| run.norms.as_mut().expect("norms").second_moment *= 1.001, "the norm of every second_moment is"),
+        (|run| run.probe.as_mut().expect("a loss").loss *= 1.001, "the loss of sample 24 is"),
+    ];
+    for (change, expected) in changes {
+        let mut manifest = sound.clone();
+        change(&mut manifest.run);
+        let staged = stage(&checkpoints, 4).expect("a folder");
+        for file in &sound.files {
+            std::fs::copy(checkpoints.join("step-00000004").join(&file.name), staged.join(&file.name)).expect("a copy");
+        }
+        publish(&checkpoints, &manifest, 9).expect("published");
+        let refused = words(&steps("train.steps=6"), 2);
+        assert!(refused.contains(expected) && refused.contains("--resume PATH"), "{refused}");
+        assert_eq!(place.metrics("run"), before);
     }
 }
 

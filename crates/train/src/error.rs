@@ -59,6 +59,17 @@ pub enum TrainError {
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] henge_checkpoint::CheckpointError),
+    /// What a resumed run took back is not what was saved.
+    #[error(
+        "{}: what was loaded is not what was saved: {problem}; nothing was changed; check it with `henge checkpoint \
+         verify`, or go on from the checkpoint before it with `--resume PATH`", folder.display()
+    )]
+    Receipt {
+        /// The checkpoint.
+        folder: std::path::PathBuf,
+        /// What differs.
+        problem: String,
+    },
     /// A loss or gradient that is not a number, in a precision without loss scaling.
     #[error(
         "step {step}: {what} is not finite on rank {rank} ({place}), samples {first_sample} to {last_sample}; \

@@ -1,8 +1,8 @@
 //! Starts the ranks of a job as threads of this process.
 
 use crate::rank::{Ended, Rank};
-use crate::{Observer, Source, TrainError};
-use henge_checkpoint::{Checkpoint, ShardRecord};
+use crate::{Observer, Source, TrainError, Unpublished};
+use henge_checkpoint::Checkpoint;
 use henge_comm::{Comm, Fault, Faulty, Grid, threads};
 use henge_spec::{Parameter, Run};
 use henge_tensor::Backend;
@@ -44,7 +44,7 @@ pub struct Job {
     /// Set to end the run after the step in progress.
     pub stop: Arc<AtomicBool>,
     /// Where the ranks of this process lay down what they have written of a checkpoint.
-    pub shards: Mutex<Vec<ShardRecord>>,
+    pub shards: Mutex<Unpublished>,
     /// What else to report.
     pub options: Options,
     /// Told of progress on rank 0.
@@ -62,18 +62,14 @@ where
     B::Activation: 'static,
 {
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
-    let checkpoints = job.folder.join("checkpoints");
+    let unsettled = job.clone();
     let outcome = threads::run_ranks(world, move |comm| {
         let comm = Faulty::new(comm, &job.options.faults);
         let rank = comm.rank();
         Rank::new(&job, backend(rank), &comm)?.train()
     });
     outcome.map(|ends| ends[0]).map_err(|failure| {
-        // On a full disk the half that was written stands in the way of going on. A rank that
-        // was left behind may still be writing it.
-        if failure.left_behind.is_empty() {
-            henge_checkpoint::discard_staged(&checkpoints);
-        }
+        unsettled.settle(!failure.left_behind.is_empty());
         match failure.cause {
             threads::Cause::Error(error) => error,
             cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },

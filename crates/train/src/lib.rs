@@ -31,6 +31,8 @@ mod optimizer;
 mod pairs;
 mod prefetch;
 mod rank;
+mod receipt;
+mod saver;
 mod saving;
 mod scaler;
 mod source;
@@ -45,6 +47,7 @@ pub use metrics::{EvaluationReport, MetricsFile, Observer, Record, RunLog, StepR
 pub use pairs::{Frame, PairSource, PairValidationSource};
 pub use prefetch::Share;
 pub use rank::Ended;
-pub use saving::Receipt;
+pub use receipt::{Again, Receipt};
+pub use saving::Unpublished;
 pub use source::{CorpusSource, Pair, Sequence, Source, ValidationSource};
 pub use tensorboard::EventFile;

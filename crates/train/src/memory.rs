@@ -16,8 +16,9 @@ pub struct KindReport {
     pub forecast: Option<u64>,
 }
 
-/// The bytes of rank 0 after its first step, by kind.
-pub(crate) fn report(held: &Held, forecast: &MemoryForecast) -> Vec<KindReport> {
+/// The bytes of rank 0 after its first step, by kind. `copy` are those of the copy which saves
+/// are written from while training goes on: weights and moments that this rank writes.
+pub(crate) fn report(held: &Held, forecast: &MemoryForecast, copy: u64) -> Vec<KindReport> {
     let said = |kind| match kind {
         Kind::Weight => Some(forecast.weights),
         Kind::Gradient => Some(forecast.gradients),
@@ -25,10 +26,9 @@ pub(crate) fn report(held: &Held, forecast: &MemoryForecast) -> Vec<KindReport> 
         Kind::Activation => Some(forecast.activations),
         Kind::Buffer => None,
     };
-    Kind::ALL
-        .iter()
-        .map(|&kind| KindReport { kind: kind.name(), held: held.peak(kind), forecast: said(kind) })
-        .collect()
+    let kinds = Kind::ALL.iter();
+    let kinds = kinds.map(|&kind| KindReport { kind: kind.name(), held: held.peak(kind), forecast: said(kind) });
+    kinds.chain([KindReport { kind: "save_copy", held: copy, forecast: Some(copy) }]).collect()
 }
 
 /// What a rank should hold in float32: master weights and the two packed forms that products

@@ -38,6 +38,9 @@ pub struct StepReport {
     pub step_seconds: f64,
     /// Seconds of it that rank 0 waited for its sequences.
     pub data_seconds: f64,
+    /// Seconds for which a save held the run up before this step; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_seconds: Option<f64>,
     /// Tokens over seconds.
     pub tokens_per_second: f64,
     /// Model FLOP a second over all ranks, in units of 10^12.
@@ -230,6 +233,8 @@ mod tests {
             samples: 56,
             tokens: 448,
             step_seconds: 0.25,
+            data_seconds: 0.01,
+            save_seconds: None,
             tokens_per_second: 256.0,
             model_tflops: 0.125,
             mfu: None,
@@ -258,7 +263,7 @@ mod tests {
         let mut values = Vec::new();
         scalars("train", &serde_json::to_value(report()).unwrap(), &mut values);
         let names: Vec<&str> = values.iter().map(|(name, _)| name.trim_start_matches("train/")).collect();
-        let expected = "grad_norm gradients/wte.weight held_bytes loss loss_scale lr model_tflops samples skipped \
+        let expected = "data_seconds grad_norm gradients/wte.weight held_bytes loss loss_scale lr model_tflops samples skipped \
                         step_seconds tokens tokens_per_second";
         assert_eq!(names.join(" "), expected);
         assert!(values.contains(&("train/gradients/wte.weight".to_string(), 0.75)));

@@ -5,6 +5,7 @@ use crate::executor::{Executor, Stages, Work};
 use crate::metrics::{EvaluationReport, RunLog, StepReport};
 use crate::optimizer::{Optimizer, squares};
 use crate::prefetch::{Batch, Prefetch, Share, microbatch};
+use crate::saver::Saver;
 use crate::scaler::Scaler;
 use crate::source::Source;
 use crate::totals::{self, LossSums};
@@ -23,15 +24,16 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 pub(crate) struct Rank<'a, B: Backend> {
-    pub(crate) job: &'a Job,
-    backend: B,
+    pub(crate) job: &'a Arc<Job>,
+    pub(crate) backend: B,
     pub(crate) comm: &'a dyn Comm<B::Activation>,
     pub(crate) place: GridPlace,
-    places: Vec<Place>,
-    stages: Vec<Stage<B>>,
+    pub(crate) places: Vec<Place>,
+    pub(crate) stages: Vec<Stage<B>>,
     pub(crate) store: Store<B>,
     pub(crate) optimizer: Optimizer<B>,
     pub(crate) scaler: Scaler,
+    pub(crate) saver: Saver,
     programs: HashMap<usize, Program>,
     names: BTreeMap<String, usize>,
     pub(crate) progress: Progress,
@@ -55,6 +57,8 @@ pub(crate) struct Progress {
     pub steps: u64,
     pub samples: u64,
     pub tokens: u64,
+    /// First sample of the last step.
+    pub last_first: u64,
 }
 
 /// What a step leaves to report.
@@ -71,7 +75,7 @@ struct Outcome {
 }
 
 impl<'a, B: Backend> Rank<'a, B> {
-    pub fn new(job: &'a Job, backend: B, comm: &'a dyn Comm<B::Activation>) -> Result<Self, TrainError> {
+    pub fn new(job: &'a Arc<Job>, backend: B, comm: &'a dyn Comm<B::Activation>) -> Result<Self, TrainError> {
         let (run, grid) = (&job.run, comm.grid());
         let (place, layout) = (grid.place(comm.rank()), &run.layout);
         let stage_of = |chunk| henge_schedule::virtual_stage(layout.pipeline, place.pipeline, chunk);
@@ -95,6 +99,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut rank = Self {
             optimizer: Optimizer::new(&backend, run.train.optimizer, &store),
             scaler: Scaler::new(run.train.precision, run.train.loss_scale),
+            saver: Saver::default(),
             programs: HashMap::new(),
             names: diagnostics::names(&run.model),
             progress: Progress::default(),
@@ -123,6 +128,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// Rank 0 writes metrics and tells the observer.
     pub fn train(&mut self) -> Result<Ended, TrainError> {
         let mut metrics = self.open_metrics()?;
+        self.saver.reserve(&self.parts());
         self.dump_logits()?;
         let (steps, first) = (self.job.run.train.steps, self.progress.steps + 1);
         let train = self.job.train.clone();
@@ -137,15 +143,17 @@ impl<'a, B: Backend> Rank<'a, B> {
                 self.report_memory()?;
             }
             self.evaluate_if_due(&mut metrics)?;
-            let stop = self.is_asked_to_stop()?;
+            let stop = self.agree_on_the_boundary()?;
             if stop || self.is_save_due() {
                 metrics.as_mut().map_or(Ok(()), RunLog::sync)?;
-                self.save(report.loss)?;
+                self.begin_save(report.loss)?;
             }
             if stop && self.progress.steps < steps {
+                self.finish_save()?;
                 return Ok(Ended::Stopped { step: self.progress.steps });
             }
         }
+        self.finish_save()?;
         Ok(Ended::Finished)
     }
 
@@ -155,7 +163,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let in_flight = shapes.map(|shape| shape.peak_in_flight(self.place.pipeline)).max().unwrap_or(1);
         let forecast =
             memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[self.places.len() - 1]);
-        let report = memory::report(&self.backend.held(), &forecast);
+        let report = memory::report(&self.backend.held(), &forecast, self.saver.bytes);
         self.job.observer.memory(&report);
         self.write_json(&self.job.folder.join("memory.json"), &report)
     }
@@ -168,10 +176,16 @@ impl<'a, B: Backend> Rank<'a, B> {
             .map_err(failed)
     }
 
-    /// What rank 0 was asked decides, so that every rank ends at the same step.
-    fn is_asked_to_stop(&self) -> Result<bool, TrainError> {
+    /// At the end of a step all ranks agree on two things in one call: whether to stop, as rank
+    /// 0 was asked, and whether the save in flight goes on.
+    fn agree_on_the_boundary(&mut self) -> Result<bool, TrainError> {
         let asked = self.comm.rank() == 0 && self.job.stop.load(Ordering::Relaxed);
-        Ok(self.largest(f64::from(u8::from(asked)))? > 0.0)
+        let busy = self.saver.is_busy()?;
+        let mut values = [asked, busy].map(|flag| f64::from(u8::from(flag)));
+        self.comm.all_reduce(Group::World, ViewMut::of(&mut values), Reduce::Max)?;
+        let [asked, busy] = values.map(|value| value > 0.0);
+        self.advance_save(busy)?;
+        Ok(asked)
     }
 
     fn is_save_due(&self) -> bool {
@@ -179,14 +193,14 @@ impl<'a, B: Backend> Rank<'a, B> {
         steps == self.job.run.train.steps || every > 0 && steps.is_multiple_of(every)
     }
 
+    /// Every rank checks the receipt of a resume before a line of the run is touched.
     fn open_metrics(&self) -> Result<Option<RunLog>, TrainError> {
+        let receipt = self.job.resume.as_ref().map(|checkpoint| self.receipt(checkpoint)).transpose()?;
         if self.comm.rank() != 0 {
             return Ok(None);
         }
         let metrics = RunLog::open(&self.job.folder, self.progress.steps + 1)?;
-        if let Some(checkpoint) = &self.job.resume {
-            self.job.observer.resumed(&self.receipt(checkpoint));
-        }
+        receipt.iter().for_each(|receipt| self.job.observer.resumed(receipt));
         Ok(Some(metrics))
     }
 
@@ -201,6 +215,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             steps: steps + 1,
             samples: samples + global as u64,
             tokens: self.progress.tokens + outcome.tokens,
+            last_first: samples,
         };
         Ok(self.report(outcome, begin.elapsed().as_secs_f64(), global))
     }
@@ -296,13 +311,13 @@ impl<'a, B: Backend> Rank<'a, B> {
         Ok(TrainError::NonFinite { step, what, rank: rank as usize, place, first_sample, last_sample })
     }
 
-    fn largest(&self, value: f64) -> Result<f64, TrainError> {
+    pub(crate) fn largest(&self, value: f64) -> Result<f64, TrainError> {
         let mut values = [value];
         self.comm.all_reduce(Group::World, ViewMut::of(&mut values), Reduce::Max)?;
         Ok(values[0])
     }
 
-    fn report(&self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
+    fn report(&mut self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
         let run = &self.job.run;
         // Given batches may be shorter than the model's longest sequence.
         let shape = Model { seq_len: outcome.tokens as usize / global, ..run.model.clone() };
@@ -325,10 +340,11 @@ impl<'a, B: Backend> Rank<'a, B> {
             tokens: self.progress.tokens,
             step_seconds: seconds,
             data_seconds: outcome.data_seconds,
+            save_seconds: self.saver.take_held_up(),
             tokens_per_second: outcome.tokens as f64 / seconds,
             model_tflops: flops / seconds / 1e12,
             mfu: self.job.options.peak_flops.map(|peak| flops / seconds / peak),
-            held_bytes: self.backend.held().total(),
+            held_bytes: self.backend.held().total() + self.saver.bytes,
             gradients,
         }
     }
@@ -410,7 +426,7 @@ fn place_of(home: Home) -> String {
     }
 }
 
-fn stages<'r, B: Backend>(
+pub(crate) fn stages<'r, B: Backend>(
     job: &'r Job,
     backend: &'r B,
     comm: &'r dyn Comm<B::Activation>,

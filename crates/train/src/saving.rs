@@ -1,56 +1,153 @@
-//! Checkpoints: every rank writes its share, rank 0 publishes; and the way back.
+//! Checkpoints: every rank copies its share, a thread of its own writes it while training goes
+//! on, and once all parts are on the device rank 0 publishes; and the way back.
+//!
+//! The ranks agree at the ends of steps that all have written, and again that it is published:
+//! no rank looks at another's memory for that.
 
-use crate::TrainError;
 use crate::rank::Rank;
-use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, RunState, ShardRecord, ShardWriter, Slot};
+use crate::saver::{Part, Phase};
+use crate::{Job, TrainError};
+use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, Norms, RunState, ShardRecord};
 use henge_comm::{Group, Reduce};
 use henge_files::Checksum;
 use henge_model::{Slot as Held, TOKEN_TABLE};
 use henge_spec::{Parameter, Split};
-use henge_tensor::{Backend, Buffer, ViewMut};
+use henge_tensor::{Backend, Buffer, Real, ViewMut};
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// What a resumed run goes on from, for a person to check.
-#[derive(Clone, Debug)]
-pub struct Receipt {
-    /// The checkpoint.
-    pub folder: PathBuf,
-    /// Steps taken.
-    pub step: u64,
-    /// Samples consumed; the next sample has this number.
-    pub samples: u64,
-    /// Updates applied.
-    pub updates: u64,
-    /// Learning rate of the next update.
-    pub lr: f64,
-    /// Loss of the last step before the save.
-    pub loss: Option<f64>,
+/// A save that every rank has begun and that is not yet published.
+#[derive(Debug, Default)]
+pub struct Unpublished {
+    /// Where the run stood; set by rank 0.
+    run: Option<RunState>,
+    /// What the ranks of this process have written so far, with sums of squares by kind.
+    parts: Vec<(usize, ShardRecord, [f64; 3])>,
+}
+
+impl Job {
+    fn unpublished(&self) -> MutexGuard<'_, Unpublished> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes the save of which every rank has written its part.
+    pub(crate) fn publish(&self) -> Result<Option<(u64, PathBuf)>, TrainError> {
+        let Unpublished { run, mut parts } = std::mem::take(&mut *self.unpublished());
+        let Some(run) = run else { return Ok(None) };
+        let step = run.step;
+        // Summed in the order of ranks, whoever was first: a sum depends on its order.
+        parts.sort_by_key(|(rank, ..)| *rank);
+        let squares = [0, 1, 2].map(|kind| parts.iter().map(|(.., squares)| squares[kind]).sum());
+        let run = RunState { norms: Some(Norms::of_squares(squares)), ..run };
+        let records = parts.into_iter().map(|(_, record, _)| record).collect();
+        let manifest = Manifest::assemble(&self.run.model, run, records)?;
+        let checkpoints = self.folder.join("checkpoints");
+        let folder = henge_checkpoint::publish(&checkpoints, &manifest, self.run.checkpoint_keep)?;
+        Ok(Some((step, folder)))
+    }
+
+    /// Adds what a rank has written.
+    pub(crate) fn written(&self, rank: usize, record: ShardRecord, squares: [f64; 3]) {
+        self.unpublished().parts.push((rank, record, squares));
+    }
+
+    /// After a failure: a save whose parts are all there is published, since nobody writes it any
+    /// more. What is left of any other goes, since on a full disk it stands in the way of going
+    /// on; unless a rank was left behind, which may still be writing.
+    pub(crate) fn settle(&self, left_behind: bool) {
+        let parts = self.unpublished().parts.len();
+        if parts == self.run.layout.ranks() {
+            // The failure that led here is what is reported; the checkpoint before it stays.
+            let saved = self.publish().ok().flatten();
+            saved.into_iter().for_each(|(step, folder)| self.observer.saved(step, &folder));
+        }
+        if !left_behind {
+            henge_checkpoint::discard_staged(&self.folder.join("checkpoints"));
+        }
+    }
 }
 
 impl<B: Backend> Rank<'_, B> {
-    /// Writes and publishes a checkpoint of this moment. Returns on every rank once it is
-    /// whole on the device.
-    pub(crate) fn save(&mut self, loss: f64) -> Result<(), TrainError> {
-        let checkpoints = self.job.folder.join("checkpoints");
+    /// Begins a checkpoint of this moment: takes a copy, which a thread writes while training
+    /// goes on. One save is in flight at most; the one before it is awaited first.
+    pub(crate) fn begin_save(&mut self, loss: f64) -> Result<(), TrainError> {
+        self.finish_save()?;
+        let begin = Instant::now();
         let step = self.progress.steps;
         self.comm.at(0, &format!("save of step {step}"));
         self.check_tied_copies()?;
+        let checkpoints = self.job.folder.join("checkpoints");
+        let probe = self.probe(self.progress.last_first)?;
         if self.comm.rank() == 0 {
             henge_checkpoint::stage(&checkpoints, step)?;
+            let run = RunState { probe: Some(probe).filter(|probe| probe.loss.is_finite()), ..self.run_state(loss) };
+            *self.job.unpublished() = Unpublished { run: Some(run), parts: Vec::new() };
         }
         self.comm.barrier(Group::World)?;
-        let staged = henge_checkpoint::staged(&checkpoints, step);
-        let record = self.write_shard(&staged)?;
-        self.records().push(record);
-        self.comm.barrier(Group::World)?;
-        if self.comm.rank() == 0 {
-            let shards = std::mem::take(&mut *self.records());
-            let manifest = Manifest::assemble(&self.job.run.model, self.run_state(loss), shards)?;
-            let folder = henge_checkpoint::publish(&checkpoints, &manifest, self.job.run.checkpoint_keep)?;
-            self.job.observer.saved(step, &folder);
+        let parts = self.parts();
+        let mut copy = std::mem::take(&mut self.saver.copy);
+        let mut rest = &mut copy[..];
+        for part in &parts {
+            let (out, after) = rest.split_at_mut(part.block.len());
+            read_into(self.buffer(part.kind), part.start, out);
+            rest = after;
         }
-        Ok(self.comm.barrier(Group::World)?)
+        let (staged, rank) = (henge_checkpoint::staged(&checkpoints, step), self.comm.rank());
+        self.saver.write(self.job.clone(), staged, rank, parts, copy);
+        self.saver.held_up += begin.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Moves a save in flight on, where every rank is ready for it: `busy` is whether any rank
+    /// was at work on it when all were asked.
+    pub(crate) fn advance_save(&mut self, busy: bool) -> Result<(), TrainError> {
+        match self.saver.phase {
+            _ if busy => {}
+            Phase::Idle => {}
+            Phase::Writing => {
+                if self.comm.rank() == 0 {
+                    self.saver.publish(self.job.clone());
+                }
+                self.saver.phase = Phase::Publishing;
+            }
+            Phase::Publishing => {
+                self.saver.phase = Phase::Idle;
+                if let Some((step, folder)) = self.saver.published.take() {
+                    self.job.observer.saved(step, &folder);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns on every rank once the save in flight is whole on the device.
+    pub(crate) fn finish_save(&mut self) -> Result<(), TrainError> {
+        let begin = Instant::now();
+        while self.saver.phase != Phase::Idle {
+            let busy = self.saver.is_busy()?;
+            let busy = self.largest(f64::from(u8::from(busy)))? > 0.0;
+            self.advance_save(busy)?;
+            if busy {
+                // Asked again rather than waited for: a slow disk must not end a call's time.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        self.saver.held_up += begin.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// What this rank writes of a checkpoint, in the order of its shard.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let mine = self.store.slots.iter().enumerate().filter(|(i, slot)| self.writes(*i, slot));
+        let mine: Vec<&Held> = mine.map(|(_, slot)| slot).collect();
+        let part = |kind, slot: &Held| Part {
+            kind,
+            parameter: slot.parameter.clone(),
+            block: Block::from(slot.block),
+            start: slot.range.start,
+        };
+        Kind::ALL.iter().flat_map(|&kind| mine.iter().map(move |slot| part(kind, slot))).collect()
     }
 
     /// The two copies of a tied table, and their moments, are equal to the bit; only one is
@@ -75,30 +172,6 @@ impl<B: Backend> Rank<'_, B> {
         Ok(())
     }
 
-    fn records(&self) -> std::sync::MutexGuard<'_, Vec<ShardRecord>> {
-        self.job.shards.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write_shard(&self, folder: &std::path::Path) -> Result<ShardRecord, TrainError> {
-        let mine: Vec<&Held> = self
-            .store
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(i, slot)| self.writes(*i, slot))
-            .map(|(_, slot)| slot)
-            .collect();
-        let slots = Kind::ALL.iter().flat_map(|&kind| mine.iter().map(move |slot| announced(kind, slot)));
-        let mut writer = ShardWriter::create(folder, self.comm.rank(), slots.collect())?;
-        for kind in Kind::ALL {
-            for slot in &mine {
-                let values = self.buffer(kind).read_f32(slot.range.start, slot.range.len());
-                writer.add(kind, &slot.parameter, Block::from(slot.block), &values)?;
-            }
-        }
-        Ok(writer.finish()?)
-    }
-
     /// Of the ranks that hold a block, one writes it; blocks go round the replicas, and
     /// wholes round the tensor ranks too, so that all write at once.
     fn writes(&self, index: usize, slot: &Held) -> bool {
@@ -108,7 +181,7 @@ impl<B: Backend> Rank<'_, B> {
         replica && !slot.copy && (!whole || index / axes.data % axes.tensor == self.place.tensor)
     }
 
-    fn buffer(&self, kind: Kind) -> &B::Buffer {
+    pub(crate) fn buffer(&self, kind: Kind) -> &B::Buffer {
         match kind {
             Kind::Weight => &self.store.values,
             Kind::FirstMoment => &self.optimizer.first,
@@ -126,6 +199,8 @@ impl<B: Backend> Rank<'_, B> {
             updates: self.optimizer.updates,
             loss_scale: scaler.map(|(scale, clean_steps, overflows)| LossScaleState { scale, clean_steps, overflows }),
             loss: Some(loss),
+            norms: None,
+            probe: None,
             config: self.job.run.render(),
         }
     }
@@ -151,6 +226,7 @@ impl<B: Backend> Rank<'_, B> {
         let state = &checkpoint.manifest().run;
         self.progress.steps = state.step;
         self.progress.samples = state.samples;
+        self.progress.last_first = state.samples;
         self.progress.tokens = state.tokens;
         self.optimizer.updates = state.updates;
         if let Some(LossScaleState { scale, clean_steps, overflows }) = state.loss_scale {
@@ -159,19 +235,15 @@ impl<B: Backend> Rank<'_, B> {
         self.refresh();
         Ok(())
     }
-
-    pub(crate) fn receipt(&self, checkpoint: &Checkpoint) -> Receipt {
-        Receipt {
-            folder: checkpoint.folder().to_path_buf(),
-            step: self.progress.steps,
-            samples: self.progress.samples,
-            updates: self.optimizer.updates,
-            lr: self.optimizer.lr(),
-            loss: checkpoint.manifest().run.loss,
-        }
-    }
 }
 
-fn announced(kind: Kind, slot: &Held) -> Slot {
-    Slot::new(kind, &slot.parameter, Block::from(slot.block))
+/// `out.len()` elements from `start` as a file holds them.
+pub(crate) fn read_into<R: Real>(buffer: &impl Buffer<R>, start: usize, out: &mut [f32]) {
+    const AT_ONCE: usize = 4096; // stays in the first cache between its two copies
+    let mut host = [R::of(0.0); AT_ONCE];
+    for (place, out) in out.chunks_mut(AT_ONCE).enumerate() {
+        let host = &mut host[..out.len()];
+        buffer.read(start + place * AT_ONCE, host);
+        out.iter_mut().zip(host).for_each(|(out, value)| *out = value.wide() as f32);
+    }
 }

@@ -4,8 +4,8 @@
 pub mod reference;
 
 use henge_checkpoint::{
-    Block, Checkpoint, HfFolder, Kind, LossScaleState, Manifest, RunState, ShardRecord, ShardWriter, Slot, Weights,
-    model_of, publish, stage,
+    Block, Checkpoint, HfFolder, Kind, LossScaleState, Manifest, Norms, Probe, RunState, ShardRecord, ShardWriter,
+    Slot, Weights, model_of, publish, stage,
 };
 use henge_spec::{Model, Parameter, parameters};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,11 @@ pub fn test_data() -> Option<PathBuf> {
         eprintln!("skipped: HENGE_TEST_DATA does not name the folder of test data");
     }
     folder
+}
+
+/// How many rounds of chance: `rounds`, or what an environment variable says.
+pub fn rounds(variable: &str, rounds: usize) -> usize {
+    std::env::var(variable).ok().map_or(rounds, |text| text.parse().expect("a number of rounds"))
 }
 
 pub const HF_FOLDERS: [&str; 4] = ["oracle/gpt2", "oracle/llama", "data/tiny-random-gpt2", "data/stories260K"];
@@ -85,6 +90,8 @@ pub fn run_state(step: u64) -> RunState {
         updates: step - 1,
         loss_scale: Some(LossScaleState { scale: 65536.0, clean_steps: 3, overflows: 1 }),
         loss: Some(3.125),
+        norms: Some(Norms::of_squares([1.0, 2.0, 0.1])),
+        probe: Some(Probe { sample: 3, tokens: 17, loss: 0.1, precision: "f32".to_string() }),
         config: "[run]\nseed = 1234\n".to_string(),
     }
 }

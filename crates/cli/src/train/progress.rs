@@ -2,7 +2,7 @@
 //! a terminal, as a line now and then elsewhere.
 
 use henge_spec::{Recompute, Run};
-use henge_train::{EvaluationReport, KindReport, Observer, Receipt, StepReport};
+use henge_train::{Again, EvaluationReport, KindReport, Observer, Receipt, StepReport};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::Mutex;
@@ -112,6 +112,23 @@ impl Observer for Lines {
             receipt.lr,
             receipt.loss.map_or_else(String::new, |loss| format!(", last loss {loss:.4}"))
         ));
+        let (next, norms) = (&receipt.next, &receipt.norms);
+        if !next.is_empty() {
+            self.say(&format!("  next samples {} to {}", next.start, next.end - 1));
+        }
+        self.say(&format!(
+            "  norms as loaded: weights {:.6e}, first moments {:.6e}, second moments {:.6e}",
+            norms.weight, norms.first_moment, norms.second_moment
+        ));
+        self.say(&match receipt.again {
+            Again::Same { sample, loss, recorded } => {
+                format!("  loss of sample {sample} again: {loss:.6}, {recorded:.6} when it was saved")
+            }
+            Again::OtherData { sample } => {
+                format!("  sample {sample} has other tokens than when it was saved: the data or its order changed")
+            }
+            Again::NotRecorded => "  no loss is recorded to compute again: saved by an earlier Henge".to_string(),
+        });
         if receipt.step >= self.steps {
             self.say(&format!("all {} steps are done; raise train.steps to train on", self.steps));
         }
