@@ -62,7 +62,19 @@ pub fn run(args: Args) -> Result<(), Failure> {
     observer.begin(&run, threads);
     let path = folder.path().to_path_buf();
     let (stop, shards) = (stop_on_interrupt()?, Mutex::default());
-    let job = Arc::new(Job { run, folder: path, train, valid, weights, resume, stop, shards, options, observer });
+    let job = Arc::new(Job {
+        run,
+        folder: path,
+        train,
+        valid,
+        predict: vec![],
+        weights,
+        resume,
+        stop,
+        shards,
+        options,
+        observer,
+    });
     let precision = job.run.train.precision;
     let device = move |_| henge_cpu::Fast::new(threads, precision);
     match henge_train::launch(job, waiting, device)? {

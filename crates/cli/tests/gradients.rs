@@ -4,7 +4,7 @@
 use henge_comm::{Grid, threads};
 use henge_cpu::Plain;
 use henge_model::{Context, Dropouts, LossGradient, Microbatch, Output, Place, Stage, Store};
-use henge_spec::{Activation, Arch, Layout, Model, NormPlacement, Recompute, Rope, parameters};
+use henge_spec::{Activation, Arch, Layout, Model, NormPlacement, Recompute, Rope, TaskHead, parameters};
 use henge_tensor::{Backend, Buffer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,13 +32,20 @@ fn models() -> Vec<(&'static str, Model)> {
     let grouped = Model { kv_heads: 2, head_dim: 6, qkv_bias: true, ..llama.clone() };
     let bert = Model { arch: Arch::Bert, token_types: 2, activation: Activation::Gelu, ..gpt() };
     let post = Model { norm: NormPlacement::Post, ..bert.clone() };
-    vec![
+    let task = |task| Model { task: Some(task), ..post.clone() };
+    let tasks = [
+        ("classes", task(TaskHead::Classes(3))),
+        ("choice", task(TaskHead::Choice(3))),
+        ("span", Model { norm: NormPlacement::Pre, ..task(TaskHead::Span) }),
+    ];
+    let families = vec![
         ("gpt", gpt()),
         ("llama", llama),
         ("grouped llama", grouped),
         ("pre-norm bert", bert),
-        ("post-norm bert", post),
-    ]
+        ("post-norm bert", post.clone()),
+    ];
+    families.into_iter().chain(tasks).collect()
 }
 
 fn micro(model: &Model) -> Microbatch {
@@ -49,7 +56,12 @@ fn micro(model: &Model) -> Microbatch {
         return micro;
     }
     let types = (0..3 * SEQ).map(|token| u32::from(token % SEQ > 2)).collect();
-    Microbatch { lengths: vec![SEQ, 4, 5], types, order: vec![1, -1, 0], ..micro }
+    let (classes, ends) = match model.task {
+        Some(TaskHead::Choice(_)) => (vec![2, -1, -1], vec![]),
+        Some(TaskHead::Span) => (vec![1, -1, 0], vec![3, -1, 4]),
+        _ => (vec![1, -1, 0], vec![]),
+    };
+    Microbatch { lengths: vec![SEQ, 4, 5], types, classes, ends, ..micro }
 }
 
 /// Loss and whole gradients of the model over `tensor` ranks, one element moved by `delta`.
@@ -68,11 +80,11 @@ fn run(model: &Model, tensor: usize, moved: Option<(&str, usize, f64)>) -> (f64,
         let stage = Stage::new(&backend, &store, 0, &model, &place, Recompute::None);
         let dropouts = Dropouts::of(&model, 5);
         let at = Context { backend: &backend, comm: &comm, model: &model, place, dropouts };
-        let gradient = LossGradient { grads: &mut store.grads, scale: 1.0, order_scale: 0.75 };
+        let gradient = LossGradient { grads: &mut store.grads, scale: 1.0, class_scale: 0.75 };
         let (output, saved) = stage.forward(&at, &micro(&model), None, gradient).expect("forward");
         let Output::Losses(losses) = output else { panic!("one stage ends with losses") };
         stage.backward(&at, &micro(&model), saved, None, &mut store.grads).expect("backward");
-        let loss = losses.tokens.iter().sum::<f64>() + 0.75 * losses.order.iter().sum::<f64>();
+        let loss = losses.tokens.iter().sum::<f64>() + 0.75 * losses.classes.iter().sum::<f64>();
         Ok::<_, Infallible>((loss, blocks(&store)))
     });
     let ranks = ranks.expect("every rank ends");

@@ -91,6 +91,7 @@ fn taken(run: Run, threads: usize) -> Vec<(String, Vec<u64>)> {
         folder: folder.path().to_path_buf(),
         train: source.clone(),
         valid: vec![("held out".to_string(), source)],
+        predict: vec![],
         weights: None,
         resume: None,
         stop: Arc::new(AtomicBool::new(false)),

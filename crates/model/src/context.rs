@@ -80,9 +80,12 @@ pub struct Microbatch {
     pub lengths: Vec<usize>,
     /// Type of each token, `[b, s]`; empty without types.
     pub types: Vec<u32>,
-    /// Order of each pair of sentences, `[b]`: 0 as written, 1 swapped, negative not scored.
-    /// Empty for decoders.
-    pub order: Vec<i64>,
+    /// Class of each sequence, `[b]`; negative: not scored. Of pairs of sentences 0 as written,
+    /// 1 swapped; of options the right one, at the first of its group; of spans the first
+    /// token. Empty for decoders.
+    pub classes: Vec<i64>,
+    /// Last token of each span, `[b]`; empty without spans.
+    pub ends: Vec<i64>,
 }
 
 impl Microbatch {

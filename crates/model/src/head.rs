@@ -5,12 +5,14 @@
 //!   decoder   norm -> vocabulary
 //!   encoder   [norm] -> scored tokens -> dense, f, norm -> vocabulary + bias
 //!                    -> first tokens  -> pooler -> order of the sentences
+//!   task      [norm] -> [first tokens -> pooler] -> linear
 //! ```
 
 use crate::embedding::Table;
 use crate::linear::Linear;
 use crate::norm::{Norm, SavedNorm};
 use crate::order::{Order, SavedOrder};
+use crate::task::{SavedTask, Task};
 use crate::vocabulary::{LossGradient, Score, TokenLosses, Vocabulary};
 use crate::{Context, Microbatch, Store};
 use henge_comm::CommError;
@@ -21,6 +23,8 @@ use std::ops::Range;
 pub(crate) struct Head<B: Backend> {
     norm: Option<Norm<B>>,
     encoder: Option<EncoderHead<B>>,
+    /// Of a fine-tuned encoder, in place of all that follows the norm.
+    task: Option<Task<B>>,
     vocabulary: Vocabulary<B>,
 }
 
@@ -35,16 +39,27 @@ struct EncoderHead<B: Backend> {
 pub struct Losses {
     /// Of each token, `[b, s]`.
     pub tokens: TokenLosses,
-    /// Of the order of each pair of sentences, `[b]`, 0 where not scored; empty for decoders.
-    pub order: Vec<f64>,
+    /// Of the class of each sequence, `[b]`, 0 where not scored; empty for decoders.
+    pub classes: Vec<f64>,
 }
 
 /// What backward needs.
 pub(crate) struct SavedHead<B: Backend> {
     norm: Option<SavedNorm<B>>,
-    /// This rank's part of the gradient of what the vocabulary saw.
-    dscored: B::Activation,
-    encoder: Option<SavedEncoder<B>>,
+    ending: SavedEnding<B>,
+}
+
+enum SavedEnding<B: Backend> {
+    Decoder {
+        /// This rank's part of the gradient of what the vocabulary saw.
+        dscored: B::Activation,
+    },
+    Encoder {
+        /// As a decoder's.
+        dscored: B::Activation,
+        saved: SavedEncoder<B>,
+    },
+    Task(SavedTask<B>),
 }
 
 struct SavedEncoder<B: Backend> {
@@ -64,7 +79,8 @@ impl<B: Backend> Head<B> {
         };
         Self {
             norm: (model.norm == NormPlacement::Pre).then(norm),
-            encoder: (model.arch == Arch::Bert).then(encoder),
+            encoder: (model.arch == Arch::Bert && model.task.is_none()).then(encoder),
+            task: model.task.map(|task| Task::new(backend, store, chunk, task)),
             vocabulary: Vocabulary::new(backend, store, chunk, model, shares_embedding),
         }
     }
@@ -76,6 +92,9 @@ impl<B: Backend> Head<B> {
         if let Some(EncoderHead { transform, order }) = &mut self.encoder {
             transform.refresh(backend, values);
             order.refresh(backend, values);
+        }
+        if let Some(task) = &mut self.task {
+            task.refresh(backend, values);
         }
         self.vocabulary.refresh(backend, values);
     }
@@ -90,19 +109,25 @@ impl<B: Backend> Head<B> {
         mut gradient: LossGradient<B>,
     ) -> Result<(Losses, SavedHead<B>), CommError> {
         let (hidden, norm) = self.normed(at.backend, x);
+        if let Some(task) = &self.task {
+            let (classes, saved) = task.forward(at.backend, hidden, micro, gradient.class_scale);
+            return Ok((Losses { tokens: vec![], classes }, SavedHead { norm, ending: SavedEnding::Task(saved) }));
+        }
         let Some(EncoderHead { transform, order }) = &self.encoder else {
             let scoring = self.vocabulary.of(at, embedding, &hidden, &micro.labels);
             let (tokens, dscored) = scoring.losses_and_gradient(&mut gradient)?;
-            return Ok((Losses { tokens, order: vec![] }, SavedHead { norm, dscored, encoder: None }));
+            let ending = SavedEnding::Decoder { dscored };
+            return Ok((Losses { tokens, classes: vec![] }, SavedHead { norm, ending }));
         };
         let (scored, labels) = scored(&micro.labels);
         let (features, transform) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
         let scoring = self.vocabulary.of(at, embedding, &features, &labels);
         let (found, dscored) = scoring.losses_and_gradient(&mut gradient)?;
-        let (order_losses, order) = order.forward(at.backend, &hidden, &micro.order, &mut gradient);
-        let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), order: order_losses };
+        let (classes, order) = order.forward(at.backend, &hidden, &micro.classes, &mut gradient);
+        let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), classes };
         let shape = (hidden.rows(), hidden.columns());
-        Ok((losses, SavedHead { norm, dscored, encoder: Some(SavedEncoder { shape, scored, transform, order }) }))
+        let saved = SavedEncoder { shape, scored, transform, order };
+        Ok((losses, SavedHead { norm, ending: SavedEnding::Encoder { dscored, saved } }))
     }
 
     /// Gradient of the input.
@@ -112,11 +137,18 @@ impl<B: Backend> Head<B> {
         saved: SavedHead<B>,
         grads: &mut B::Buffer,
     ) -> Result<B::Activation, CommError> {
-        let SavedHead { norm, mut dscored, encoder } = saved;
-        at.reduce_backward(&mut dscored)?;
-        let dhidden = match (&self.encoder, encoder) {
-            (Some(head), Some(saved)) => head.backward(at.backend, &dscored, saved, grads),
-            _ => dscored,
+        let SavedHead { norm, ending } = saved;
+        let dhidden = match (ending, &self.encoder, &self.task) {
+            (SavedEnding::Task(saved), _, Some(task)) => task.backward(at.backend, saved, grads),
+            (SavedEnding::Encoder { mut dscored, saved }, Some(head), _) => {
+                at.reduce_backward(&mut dscored)?;
+                head.backward(at.backend, &dscored, saved, grads)
+            }
+            (SavedEnding::Decoder { mut dscored }, None, None) => {
+                at.reduce_backward(&mut dscored)?;
+                dscored
+            }
+            _ => unreachable!("what a head saved is of its own kind"),
         };
         Ok(match (&self.norm, norm) {
             (Some(norm), Some(saved)) => norm.backward_alone(at.backend, &dhidden, &saved, grads),
@@ -133,15 +165,18 @@ impl<B: Backend> Head<B> {
         micro: &Microbatch,
     ) -> Result<Losses, CommError> {
         let (hidden, _) = self.normed(at.backend, x);
+        if let Some(task) = &self.task {
+            return Ok(Losses { tokens: vec![], classes: task.forward(at.backend, hidden, micro, 0.0).0 });
+        }
         let Some(EncoderHead { transform, order }) = &self.encoder else {
             let tokens = self.vocabulary.of(at, embedding, &hidden, &micro.labels).losses()?;
-            return Ok(Losses { tokens, order: vec![] });
+            return Ok(Losses { tokens, classes: vec![] });
         };
         let (scored, labels) = scored(&micro.labels);
         let (features, _) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
         let found = self.vocabulary.of(at, embedding, &features, &labels).losses()?;
-        let order = order.losses(at.backend, &hidden, &micro.order);
-        Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), order })
+        let classes = order.losses(at.backend, &hidden, &micro.classes);
+        Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), classes })
     }
 
     /// Loss of each row of `x`, and whether its target has the largest logit.
@@ -154,6 +189,15 @@ impl<B: Backend> Head<B> {
     ) -> Result<Vec<Score>, CommError> {
         let features = self.features(at.backend, x);
         self.vocabulary.of(at, embedding, &features, targets).scores()
+    }
+
+    /// A task's logits of each sequence: `[b, classes]`, `[b, 1]` or, of spans, `[b, s, 2]`.
+    ///
+    /// # Panics
+    /// On the head of another kind of model.
+    pub fn task_logits(&self, backend: &B, x: B::Activation, sequences: usize) -> Vec<f32> {
+        let (hidden, _) = self.normed(backend, x);
+        self.task.as_ref().expect("a fine-tuned model has a task").logits(backend, hidden, sequences)
     }
 
     /// This rank's logits `[rows, V/t]` of some tokens, on the host, with the global index

@@ -44,6 +44,7 @@ mod residual;
 mod scoring;
 mod stage;
 mod store;
+mod task;
 mod vocabulary;
 
 pub use context::{Context, Dropouts, Microbatch, Place};

@@ -52,14 +52,14 @@ impl<B: Backend> Order<B> {
         let (logits, stats) = backend.vocabulary_sweep(&pooled, &self.classes.weight, Some(&self.bias.vector), &shard);
         let losses = backend.vocabulary_losses(&stats, order);
         let mut dpooled = backend.blank(pooled.rows(), pooled.columns());
-        let LossGradient { grads, order_scale, .. } = gradient;
+        let LossGradient { grads, class_scale, .. } = gradient;
         backend.vocabulary_gradient(
             logits,
             &stats,
             &pooled,
             &self.classes.weight,
             &shard,
-            *order_scale,
+            *class_scale,
             &mut dpooled,
             grads,
             self.classes.at,

@@ -164,6 +164,16 @@ impl<B: Backend> Stage<B> {
         head.logits(at, self.embedding.as_ref().map(|embedding| &embedding.table), hidden, rows)
     }
 
+    /// A task's logits of each sequence, from the last stage's hidden state: `[b, classes]`,
+    /// `[b, 1]` or, of spans, `[b, s, 2]`; the same on every tensor rank.
+    ///
+    /// # Panics
+    /// On a stage without a task's head.
+    pub fn task_logits(&self, at: &Context<B>, hidden: B::Activation, micro: &Microbatch) -> Vec<f32> {
+        let head = self.head.as_ref().expect("logits are asked of the last stage");
+        head.task_logits(at.backend, hidden, micro.batch())
+    }
+
     fn entry(
         &self,
         at: &Context<B>,

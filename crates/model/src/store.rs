@@ -97,10 +97,10 @@ impl<B: Backend> Store<B> {
         }
     }
 
-    /// Fills the values from elsewhere, block by block.
+    /// Fills the values from elsewhere, block by block; what `read` leaves stays as it was.
     pub fn load<E>(&mut self, mut read: impl FnMut(&Slot, &mut [f32]) -> Result<(), E>) -> Result<(), E> {
         for slot in &self.slots {
-            let mut host = vec![0.0; slot.range.len()];
+            let mut host = self.values.read_f32(slot.range.start, slot.range.len());
             read(slot, &mut host)?;
             self.values.write_f32(slot.range.start, &host);
         }

@@ -37,8 +37,8 @@ pub struct LossGradient<'a, B: Backend> {
     pub grads: &'a mut B::Buffer,
     /// Weight of each token's loss: loss scale over scored targets of the global batch.
     pub scale: f64,
-    /// Weight of each pair's loss of order: loss scale over scored pairs of the global batch.
-    pub order_scale: f64,
+    /// Weight of each sequence's loss: loss scale over scored sequences of the global batch.
+    pub class_scale: f64,
 }
 
 /// The table by which hidden states are scored, and the bias of its rows.

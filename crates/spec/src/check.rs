@@ -83,6 +83,11 @@ impl Rules<'_> {
     fn unused(&self) -> Outcome {
         let run = self.run;
         let given_batches = run.data.batches.is_some();
+        if run.task.is_none() {
+            for key in ["task.train", "task.valid", "task.seeds"] {
+                self.is_default(key, "this run has no task.name")?;
+            }
+        }
         if given_batches && run.data.valid.is_empty() {
             self.is_default("train.global_batch", "given batches have their own sizes")?;
         }
@@ -255,6 +260,11 @@ impl Rules<'_> {
 
     fn data(&self) -> Outcome {
         let data = &self.run.data;
+        if self.run.task.is_some() {
+            return self.task();
+        }
+        let none = self.run.model.task.is_none();
+        self.require(none, "model.task", "only fine-tuning trains a task's head", "name the task under [task]")?;
         let some = !data.train.is_empty() || data.batches.is_some();
         self.require(
             some,
@@ -269,6 +279,22 @@ impl Rules<'_> {
         self.stages()?;
         self.pairs()?;
         self.order()
+    }
+
+    /// A fine-tuning run reads its task's files and nothing else.
+    fn task(&self) -> Outcome {
+        let (run, head) = (self.run, self.run.model.task.expect("a task has a head"));
+        let encoder = run.model.arch == Arch::Bert;
+        self.require(encoder, "task.name", "asks for an encoder", "start from one, as in init.from = \"bert/\"")?;
+        let problem = "is missing: examples are text";
+        self.require(run.data.tokenizer.is_some(), "data.tokenizer", problem, "name the encoder's tokenizer")?;
+        for key in ["data.train", "data.valid", "data.batches", "data.stages", "data.order", "data.order_samples"] {
+            self.is_default(key, "a task has files of its own, task.train and task.valid")?;
+        }
+        let (micro, group) = (run.train.batching.micro, head.group());
+        let whole = micro.is_multiple_of(group);
+        let problem = format!("= {micro} is not whole examples of {group} sequences");
+        self.require(whole, "train.micro_batch", problem, format!("use a multiple of {group}"))
     }
 
     /// An encoder's samples are pairs of sentences, masked with its vocabulary.

@@ -130,8 +130,13 @@ pub fn other_parameters(model: &Model) -> f64 {
         Arch::Llama => h,
         Arch::Gpt => model.seq_len as f64 * h + 2.0 * h,
         Arch::Bert => {
-            let heads = 2.0 * (h * h + h) + 2.0 * h + model.vocab_size as f64 + 2.0 * h + 2.0;
-            (model.seq_len + model.token_types) as f64 * h + 2.0 * h + heads
+            let linear = |outputs: f64| outputs * (h + 1.0);
+            let head = match model.task {
+                None => 2.0 * linear(h) + 2.0 * h + model.vocab_size as f64 + linear(2.0),
+                Some(task) if task.is_pooled() => linear(h) + linear(task.outputs() as f64),
+                Some(task) => linear(task.outputs() as f64),
+            };
+            (model.seq_len + model.token_types) as f64 * h + 2.0 * h + head
         }
     }
 }

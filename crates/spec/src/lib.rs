@@ -44,6 +44,7 @@ mod read;
 mod rope;
 mod run;
 mod settings;
+mod task;
 
 pub use curriculum::{BlendStage, Order};
 pub use dtype::DType;
@@ -56,3 +57,4 @@ pub use presets::{preset, preset_names};
 pub use rope::{Rope, RopeScaling};
 pub use run::{Batching, Data, Decay, LossScale, Optimizer, Precision, RampUp, Run, Training};
 pub use settings::{Settings, Source};
+pub use task::{FineTuning, TaskHead, TaskName};

@@ -1,6 +1,7 @@
 //! The shape of a transformer language model.
 
 use crate::rope::Rope;
+use crate::task::TaskHead;
 
 /// The family of the model: which layers, which norm, which positions, which head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +91,8 @@ pub struct Model {
     pub token_types: usize,
     /// Whether queries, keys and values have biases in a model that has no others (Qwen2).
     pub qkv_bias: bool,
+    /// An encoder's head for a fine-tuning task, in place of its pretraining heads.
+    pub task: Option<TaskHead>,
 }
 
 impl Model {
@@ -115,6 +118,7 @@ impl Model {
             rope: None,
             token_types: 0,
             qkv_bias: false,
+            task: None,
         }
     }
 

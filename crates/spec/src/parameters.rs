@@ -1,6 +1,6 @@
 //! The logical tensors of a model: unpadded, unfused, the same for every layout.
 
-use crate::{Arch, Model, NormPlacement};
+use crate::{Arch, Model, NormPlacement, TaskHead};
 
 /// How tensor parallelism splits a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +228,10 @@ impl List<'_> {
         if m.norm == NormPlacement::Pre {
             self.norm("final_norm", Home::Head, "bert.encoder.ln");
         }
-        self.bert_head();
+        match m.task {
+            Some(task) => self.task_head(task),
+            None => self.bert_head(),
+        }
         self.list
     }
 
@@ -276,6 +279,18 @@ impl List<'_> {
         self.vector("head.bias", m.vocab_size, Split::Vocabulary, Init::Zeros, home, hf);
         self.dense("pooler", home, "bert.pooler.dense", whole(m.hidden));
         self.dense("order", home, "cls.seq_relationship", whole(2));
+    }
+
+    /// Pooler, where the task reads it, and one linear layer; names of
+    /// `BertForSequenceClassification`, `BertForMultipleChoice` and `BertForQuestionAnswering`.
+    fn task_head(&mut self, task: TaskHead) {
+        let (m, home) = (self.model, Home::Head);
+        let whole = |out| Linear { out, input: m.hidden, split: Split::Whole, residual: false, fused: None };
+        if task.is_pooled() {
+            self.dense("pooler", home, "bert.pooler.dense", whole(m.hidden));
+        }
+        let hf = if task.is_pooled() { "classifier" } else { "qa_outputs" };
+        self.dense("task", home, hf, whole(task.outputs()));
     }
 
     /// Weight and bias.

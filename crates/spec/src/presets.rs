@@ -149,6 +149,7 @@ fn llama_preset(name: &str) -> Option<Model> {
         rope: Some(Rope::plain(shape.theta)),
         token_types: 0,
         qkv_bias: false,
+        task: None,
     })
 }
 

@@ -3,9 +3,10 @@
 use crate::rope::RopeScalingKind;
 use crate::run::{Batching, Data, Decay, LossScale, Optimizer, Precision, RampUp, Training};
 use crate::settings::Entry;
+use crate::task::TaskHeadKind;
 use crate::{
-    Activation, Arch, BlendStage, DropoutRates, Layout, Model, NormPlacement, Order, Recompute, Rope, RopeScaling,
-    ScheduleKind, Settings, SpecError, preset, preset_names,
+    Activation, Arch, BlendStage, DropoutRates, FineTuning, Layout, Model, NormPlacement, Order, Recompute, Rope,
+    RopeScaling, ScheduleKind, Settings, SpecError, TaskHead, TaskName, preset, preset_names,
 };
 use std::str::FromStr;
 use toml::Value;
@@ -58,7 +59,36 @@ impl Reader<'_> {
                 Arch::Gpt | Arch::Llama => 0,
             },
             qkv_bias: flag("model.qkv_bias", false)?,
+            task: self.task_head()?,
         })
+    }
+
+    /// The head of the task to train on, or the one that a checkpoint has.
+    fn task_head(&self) -> Result<Option<TaskHead>, SpecError> {
+        if self.given("task.name") {
+            return Ok(Some(self.choice::<TaskName>("task.name")?.head()));
+        }
+        if !self.given("model.task") {
+            return Ok(None);
+        }
+        Ok(Some(match self.choice::<TaskHeadKind>("model.task")? {
+            TaskHeadKind::Classes => TaskHead::Classes(self.positive("model.task_classes")?),
+            TaskHeadKind::Choice => TaskHead::Choice(self.positive("model.task_classes")?),
+            TaskHeadKind::Span => TaskHead::Span,
+        }))
+    }
+
+    /// The task of a fine-tuning run.
+    pub fn fine_tuning(&self) -> Result<Option<FineTuning>, SpecError> {
+        if !self.given("task.name") {
+            return Ok(None);
+        }
+        Ok(Some(FineTuning {
+            name: self.choice::<TaskName>("task.name")?,
+            train: self.text("task.train")?.ok_or_else(|| self.wrong("task.train", "the file of training examples"))?,
+            valid: self.texts("task.valid")?,
+            seeds: self.positive("task.seeds")?,
+        }))
     }
 
     fn rope(&self, arch: Arch) -> Result<Option<Rope>, SpecError> {
@@ -207,6 +237,13 @@ impl Reader<'_> {
     }
 
     /// Prefixes alone: each set is scored for itself, so a weight would do nothing.
+    fn texts(&self, key: &str) -> Result<Vec<String>, SpecError> {
+        let wrong = || self.wrong(key, "a list of strings");
+        let entry = self.entry(key)?;
+        let list = entry.value.as_array().ok_or_else(wrong)?;
+        list.iter().map(|item| item.as_str().map(str::to_string).ok_or_else(wrong)).collect()
+    }
+
     fn validation_sets(&self) -> Result<Vec<String>, SpecError> {
         let sets = self.corpora("data.valid")?;
         match sets.iter().any(|(_, weight)| *weight != 1.0) {
@@ -417,6 +454,14 @@ impl Model {
         if self.qkv_bias {
             facts.push(("qkv_bias", Value::Boolean(true)));
         }
+        let (task, classes) = match self.task {
+            None => (None, None),
+            Some(TaskHead::Classes(classes)) => (Some("classes"), Some(classes)),
+            Some(TaskHead::Choice(options)) => (Some("choice"), Some(options)),
+            Some(TaskHead::Span) => (Some("span"), None),
+        };
+        facts.extend(task.map(|task| ("task", Value::String(task.to_string()))));
+        facts.extend(classes.map(|classes| ("task_classes", size(classes))));
         let mut facts: std::collections::BTreeMap<_, _> =
             facts.into_iter().map(|(key, value)| (format!("model.{key}"), value)).collect();
         facts.extend(self.rope.iter().flat_map(Rope::facts));

@@ -2,7 +2,7 @@
 
 use crate::model::named;
 use crate::read::Reader;
-use crate::{Arch, BlendStage, Layout, Model, Order, Settings, SpecError, check};
+use crate::{Arch, BlendStage, FineTuning, Layout, Model, Order, Settings, SpecError, check};
 use std::collections::BTreeMap;
 use toml::Value;
 
@@ -190,6 +190,8 @@ pub struct Run {
     pub train: Training,
     /// The data.
     pub data: Data,
+    /// The task of a fine-tuning run.
+    pub task: Option<FineTuning>,
     /// Steps between checkpoints; 0: only the last.
     pub checkpoint_every: u64,
     /// Checkpoints kept.
@@ -210,6 +212,7 @@ impl Run {
         let layout = reader.layout()?;
         let train = reader.training()?;
         let data = reader.data()?;
+        let task = reader.fine_tuning()?;
         let dir = reader.text("run.dir")?.unwrap_or_else(|| reader.default_dir());
         let run = Self {
             dir,
@@ -223,6 +226,7 @@ impl Run {
             layout,
             train,
             data,
+            task,
             settings: settings.clone(),
         };
         check::check(&run, &settings)?;

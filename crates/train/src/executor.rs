@@ -21,8 +21,8 @@ pub(crate) struct Work<'a> {
     pub micros: &'a [Microbatch],
     /// Weight of each token's loss in the gradient.
     pub scale: f64,
-    /// Weight of each loss of order in the gradient.
-    pub order_scale: f64,
+    /// Weight of each sequence's loss in the gradient.
+    pub class_scale: f64,
 }
 
 /// Things on their way through a step.
@@ -90,7 +90,7 @@ impl<'a, B: Backend> Executor<'a, B> {
         let before = stage.checked_sub(1).map(|stage| Message { direction: Direction::Activation, stage, microbatch });
         let input = before.and_then(|message| self.arrived.remove(&message));
         let gradient =
-            LossGradient { grads: &mut self.store.grads, scale: self.work.scale, order_scale: self.work.order_scale };
+            LossGradient { grads: &mut self.store.grads, scale: self.work.scale, class_scale: self.work.class_scale };
         let (context, micro) = (&self.stages.contexts[chunk], &self.work.micros[microbatch]);
         let (output, saved) = self.stages.stages[chunk].forward(context, micro, input, gradient)?;
         self.saved.insert((chunk, microbatch), saved);

@@ -113,7 +113,7 @@ impl BatchReader<'_> {
             );
             return Err(self.wrong(&problem));
         }
-        Ok(Pair { types: types.clone(), length, order })
+        Ok(Pair { types: types.clone(), length, class: order, end: None })
     }
 
     fn wrong(&self, problem: &str) -> TrainError {

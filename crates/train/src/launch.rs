@@ -37,7 +37,9 @@ pub struct Job {
     pub train: Arc<dyn Source>,
     /// Validation sets by name.
     pub valid: Vec<(String, Arc<dyn Source>)>,
-    /// Starting weights; drawn from the seed without.
+    /// Sets whose task logits the observer is told at the end of a fine-tuning run.
+    pub predict: Vec<(String, Arc<dyn Source>)>,
+    /// Starting weights; drawn from the seed without. What it leaves of a block stays as drawn.
     pub weights: Option<ReadWeights>,
     /// Checkpoint to go on from.
     pub resume: Option<Arc<Checkpoint>>,

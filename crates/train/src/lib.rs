@@ -29,6 +29,7 @@ mod memory;
 mod metrics;
 mod optimizer;
 mod pairs;
+mod predict;
 mod prefetch;
 mod rank;
 mod receipt;

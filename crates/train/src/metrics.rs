@@ -113,6 +113,10 @@ pub trait Observer: Send + Sync {
     fn memory(&self, kinds: &[KindReport]) {
         let _ = kinds;
     }
+    /// A fine-tuned model's logits of each sequence of a set, in order. Nobody needs to listen.
+    fn predicted(&self, set: &str, logits: &[Vec<f32>]) {
+        let _ = (set, logits);
+    }
     /// A checkpoint is whole on the device.
     fn saved(&self, step: u64, folder: &Path);
     /// The run goes on from a checkpoint.

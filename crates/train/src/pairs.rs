@@ -69,7 +69,7 @@ impl Source for PairValidationSource {
         let mut sequence = self.frame.sequence(self.samples.sample(position.min(last))?);
         if position > last {
             sequence.labels.fill(-1);
-            sequence.pair = sequence.pair.map(|pair| Pair { order: -1, ..pair });
+            sequence.pair = sequence.pair.map(|pair| Pair { class: -1, ..pair });
         }
         Ok(sequence)
     }
@@ -86,6 +86,6 @@ impl Frame {
         tokens.resize(self.seq_len, self.pad);
         let mut types: Vec<u32> = types.into_iter().map(u32::from).collect();
         types.resize(self.seq_len, 0);
-        Sequence { tokens, labels, pair: Some(Pair { types, length, order: i64::from(is_swapped) }) }
+        Sequence { tokens, labels, pair: Some(Pair { types, length, class: i64::from(is_swapped), end: None }) }
     }
 }

@@ -125,10 +125,11 @@ pub(crate) fn microbatch(
         micro.samples.push(sample);
         micro.tokens.extend(sequence.tokens);
         micro.labels.extend(sequence.labels);
-        if let Some(Pair { types, length, order }) = sequence.pair {
+        if let Some(Pair { types, length, class, end }) = sequence.pair {
             micro.types.extend(types);
             micro.lengths.push(length);
-            micro.order.push(order);
+            micro.classes.push(class);
+            micro.ends.extend(end);
         }
     }
     Ok(micro)

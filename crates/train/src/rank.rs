@@ -88,9 +88,9 @@ impl<'a, B: Backend> Rank<'a, B> {
             })
             .collect();
         let mut store = Store::new(&backend, &run.model, &places);
-        match &job.weights {
-            Some(weights) => store.load(|slot, out| weights(&slot.parameter, slot.block, out))?,
-            None => store.draw(run.seed),
+        store.draw(run.seed);
+        if let Some(weights) = &job.weights {
+            store.load(|slot, out| weights(&slot.parameter, slot.block, out))?;
         }
         let stages = places.iter().enumerate();
         let stages =
@@ -154,7 +154,12 @@ impl<'a, B: Backend> Rank<'a, B> {
             }
         }
         self.finish_save()?;
+        self.predict_all()?;
         Ok(Ended::Finished)
+    }
+
+    pub(crate) fn backend(&self) -> &B {
+        &self.backend
     }
 
     /// Tells what this rank holds by kind, beside the formulas, and writes `memory.json`.
@@ -221,7 +226,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     /// This replica's share of every batch.
-    fn share(&self) -> Share {
+    pub(crate) fn share(&self) -> Share {
         let run = &self.job.run;
         Share { replica: self.place.data, replicas: run.layout.data, micro: run.train.batching.micro }
     }
@@ -234,8 +239,8 @@ impl<'a, B: Backend> Rank<'a, B> {
         let program = &self.programs[&micros.len()];
         let dropouts = Dropouts::of(&self.job.run.model, self.job.run.seed);
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, dropouts);
-        let weights = LossSums { tokens: scale, order: scale }.over(scored);
-        let work = Work { micros, scale: weights.tokens, order_scale: weights.order };
+        let weights = LossSums { tokens: scale, classes: scale }.over(scored);
+        let work = Work { micros, scale: weights.tokens, class_scale: weights.classes };
         let executor = Executor::new(&self.backend, self.comm, stages, &mut self.store, work);
         let own_losses = executor.walk(program, self.place.pipeline)?;
         let mut sums = own_losses.as_array();
@@ -331,7 +336,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             step: self.progress.steps,
             loss: outcome.losses.total(),
             masked_loss: encoder.then_some(outcome.losses.tokens),
-            order_loss: encoder.then_some(outcome.losses.order),
+            order_loss: encoder.then_some(outcome.losses.classes),
             lr: outcome.lr,
             grad_norm: outcome.norm,
             loss_scale: outcome.scale,
@@ -399,7 +404,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             eval_loss,
             perplexity: means.tokens.exp(),
             masked_loss: encoder.then_some(means.tokens),
-            order_loss: encoder.then_some(means.order),
+            order_loss: encoder.then_some(means.classes),
             targets: scored.tokens as u64,
         })
     }

@@ -22,8 +22,11 @@ pub struct Pair {
     pub types: Vec<u32>,
     /// Tokens before the padding.
     pub length: usize,
-    /// 0 as written, 1 swapped, negative not scored.
-    pub order: i64,
+    /// 0 as written, 1 swapped; of a fine-tuning task what it asks, of options at the first of
+    /// its group, of a span its first token; negative: not scored.
+    pub class: i64,
+    /// Last token of a span.
+    pub end: Option<i64>,
 }
 
 /// An endless or finite order of sequences, read by every rank for itself.

@@ -31,38 +31,38 @@ pub(crate) fn sum_view<M: Transfer>(
 pub(crate) struct LossSums {
     /// Over tokens.
     pub tokens: f64,
-    /// Over pairs of sentences.
-    pub order: f64,
+    /// Over classes of sequences: the order of sentences, or a task's.
+    pub classes: f64,
 }
 
 impl LossSums {
     pub fn add(&mut self, losses: &Losses) {
         self.tokens += losses.tokens.iter().sum::<f64>();
-        self.order += losses.order.iter().sum::<f64>();
+        self.classes += losses.classes.iter().sum::<f64>();
     }
 
-    /// How many tokens and pairs of some microbatches are scored.
+    /// How many tokens and sequences of some microbatches are scored.
     pub fn scored(micros: &[Microbatch]) -> Self {
         let count = |labels: &[i64]| labels.iter().filter(|&&label| label >= 0).count() as f64;
         let of = |labels: fn(&Microbatch) -> &[i64]| micros.iter().map(|micro| count(labels(micro))).sum();
-        Self { tokens: of(|micro| &micro.labels), order: of(|micro| &micro.order) }
+        Self { tokens: of(|micro| &micro.labels), classes: of(|micro| &micro.classes) }
     }
 
     /// Mean losses, where `self` are the sums over what `scored` counts; 0 of nothing.
     pub fn over(self, scored: Self) -> Self {
-        Self { tokens: self.tokens / scored.tokens.max(1.0), order: self.order / scored.order.max(1.0) }
+        Self { tokens: self.tokens / scored.tokens.max(1.0), classes: self.classes / scored.classes.max(1.0) }
     }
 
-    /// The loss that is trained on: mean over tokens plus mean over pairs.
+    /// The loss that is trained on: mean over tokens plus mean over sequences.
     pub fn total(self) -> f64 {
-        self.tokens + self.order
+        self.tokens + self.classes
     }
 
     pub fn as_array(self) -> [f64; 2] {
-        [self.tokens, self.order]
+        [self.tokens, self.classes]
     }
 
-    pub fn of_array([tokens, order]: [f64; 2]) -> Self {
-        Self { tokens, order }
+    pub fn of_array([tokens, classes]: [f64; 2]) -> Self {
+        Self { tokens, classes }
     }
 }

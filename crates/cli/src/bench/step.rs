@@ -95,6 +95,7 @@ fn measure(run: Run, threads: usize) -> Result<Vec<StepReport>, Failure> {
     let job = Arc::new(Job {
         folder: folder.path().to_path_buf(),
         train: Arc::new(tokens),
+        predict: vec![],
         valid: Vec::new(),
         weights: None,
         resume: None,
