@@ -1,6 +1,7 @@
 //! Writing one rank's part of a checkpoint.
 
 use crate::manifest::{Chunk, FileRecord, ShardRecord};
+use crate::stored::PANEL_BYTES;
 use crate::tensor_file::header;
 use crate::{Block, CheckpointError, Kind};
 use henge_files::{Checksum, Operation, WithPath};
@@ -100,9 +101,12 @@ impl ShardWriter {
         assert_eq!(next.as_ref(), Some(&slot), "blocks come in the order in which they were announced");
         let file = self.file.as_mut().expect("a writer with blocks to write has a file");
         let bytes: &[u8] = bytemuck::cast_slice(values);
-        file.write_all(bytes).with_path(&self.path, Operation::Write)?;
         let mut checksum = Checksum::new();
-        checksum.update(bytes);
+        // In parts, so that the checksum leaves them in a core's cache for the write.
+        for part in bytes.chunks(PANEL_BYTES) {
+            checksum.update(part);
+            file.write_all(part).with_path(&self.path, Operation::Write)?;
+        }
         let name = self.record.file.as_ref().expect("as above").name.clone();
         let (offset, bytes) = (self.position, bytes.len() as u64);
         let chunk = Chunk { block: slot.block, file: name, offset, bytes, checksum: checksum.hex() };

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 compile_error!("checkpoints are little-endian and are read in place; big-endian machines need a conversion here");
 
 /// Bytes read at a time: stays inside a core's second cache.
-const PANEL_BYTES: usize = 1 << 18;
+pub(crate) const PANEL_BYTES: usize = 1 << 18;
 
 /// A file open for positioned reads by any number of threads.
 #[derive(Debug)]
