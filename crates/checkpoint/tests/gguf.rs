@@ -196,7 +196,8 @@ fn an_import_is_a_checkpoint_of_the_same_weights() {
 
 #[test]
 fn what_a_file_asks_for_and_is_not_done_is_refused_by_name() {
-    let cases: [(fn(&mut Gguf), &str); 7] = [
+    type Change = fn(&mut Gguf);
+    let cases: [(Change, &str); 7] = [
         (|file| drop(file.pairs.remove(0)), "names no `general.architecture`"),
         (|file| file.whole("llama.expert_count", 8), "mixture of experts"),
         (|file| file.whole("llama.attention.sliding_window", 8), "window of 8 tokens"),

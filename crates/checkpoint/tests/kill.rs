@@ -69,7 +69,9 @@ fn killed_at_any_moment_the_newest_checkpoint_loads() {
         advanced += usize::from(found > newest);
         longest = if found > newest { (longest * 4 / 5).max(40_000) } else { (longest * 5 / 4).min(2_000_000) };
         newest = found;
-        assert!(published(folder.path()).unwrap().len() <= 3, "old checkpoints are removed in the end");
     }
+    // Kills between a rename and the removal leave old ones, which the next whole save removes.
+    save(folder.path(), newest + 1);
+    assert_eq!(published(folder.path()).unwrap().len(), 2, "old checkpoints are removed in the end");
     assert!(advanced > kills / 8, "only {advanced} of {kills} rounds saved anything: the kills came too early");
 }
