@@ -121,11 +121,12 @@ fn hugging_face(name: &str, path: &Path) -> Result<Tokenizer, String> {
 
 /// From the text of a `tokenizer.json`.
 pub(super) fn parse(name: &str, text: &str) -> Result<Tokenizer, String> {
+    // Read first, because the library panics on some text that is no JSON at all.
+    let value: Value = serde_json::from_str(text).map_err(|e| format!("not a Hugging Face tokenizer: {e}"))?;
     let mut library: tokenizers::Tokenizer = text.parse().map_err(|e| format!("not a Hugging Face tokenizer: {e}"))?;
     // Published sentence encoders cut and pad every text to a fixed length; here the whole text counts.
     library.with_truncation(None).map_err(|e| e.to_string())?.with_padding(None);
     let library = Box::new(library);
-    let value: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let ids = library.get_vocab(true).into_values();
     let size = ids.max().map_or(0, |id| id as usize + 1);
     if !is_plain_byte_level(&value) {
