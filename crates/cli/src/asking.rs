@@ -1,4 +1,4 @@
-//! What `generate` and `eval` share: a model, how it is cut, and on what it runs.
+//! What `generate`, `eval` and `embed` share: a model, how it is cut, and on what it runs.
 
 use crate::cores::{cores, threads_per_rank};
 use crate::failure::Failure;
@@ -42,8 +42,16 @@ pub struct Asked {
 }
 
 impl ModelArgs {
+    /// A decoder.
     pub fn open(&self) -> Result<Asked, Failure> {
-        let loaded = Loaded::open(&self.checkpoint)?;
+        self.asked(Loaded::open(&self.checkpoint)?)
+    }
+
+    pub fn open_encoder(&self) -> Result<Asked, Failure> {
+        self.asked(Loaded::open_encoder(&self.checkpoint)?)
+    }
+
+    fn asked(&self, loaded: Loaded) -> Result<Asked, Failure> {
         loaded.check_layout(&self.layout)?;
         let threads = threads_per_rank(self.threads.unwrap_or_else(cores), self.layout.ranks());
         Ok(Asked { loaded: Arc::new(loaded), layout: self.layout, precision: self.precision, threads })

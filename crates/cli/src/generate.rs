@@ -3,7 +3,8 @@
 use crate::asking::{Asked, ModelArgs};
 use crate::failure::{Failure, print, print_json};
 use henge_data::tokenizer::Tokenizer;
-use henge_eval::{Completion, Draw, Finish, Generation, Listener, Sampling, Silent, generate};
+use henge_eval::{Completion, Draw, EvalError, Finish, Generation, Listener, Sampling, Silent, generate};
+use henge_spec::Model;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -58,12 +59,15 @@ pub struct Args {
 struct Prompt {
     text: Option<String>,
     tokens: Vec<u32>,
+    /// The option, or file and line.
+    place: String,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let asked = args.model.open()?;
     let tokenizer = args.tokenizer(&asked)?.map(Arc::new);
     let prompts = args.read_prompts(tokenizer.as_deref())?;
+    prompts.iter().try_for_each(|prompt| prompt.check(asked.loaded.model()))?;
     let listener: Arc<dyn Listener> = match (args.json, prompts.len()) {
         (false, 1) => Arc::new(Stream),
         _ => Arc::new(Silent),
@@ -95,6 +99,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
+impl Prompt {
+    /// Names the prompt as a person wrote it; the engine knows its number only.
+    fn check(&self, model: &Model) -> Result<(), EvalError> {
+        let (place, tokens, limit) = (self.place.clone(), self.tokens.len(), model.seq_len);
+        if tokens > limit {
+            return Err(EvalError::TooLong { place, tokens, limit, fix: "shorten it, or keep its end only" });
+        }
+        match self.tokens.iter().find(|&&token| token as usize >= model.vocab_size) {
+            Some(&token) => Err(EvalError::TokenBeyondVocabulary { place, token, vocab_size: model.vocab_size }),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Args {
     /// None where every prompt is ids and no tokenizer is given or found.
     fn tokenizer(&self, asked: &Asked) -> Result<Option<Tokenizer>, Failure> {
@@ -120,7 +138,7 @@ impl Args {
             prompts.push(encoded(text, tokenizer, "--prompt")?);
         }
         for ids in &self.prompt_ids {
-            prompts.push(Prompt { text: None, tokens: parse_ids(ids)? });
+            prompts.push(Prompt { text: None, tokens: parse_ids(ids)?, place: "--prompt-ids".to_string() });
         }
         if let Some(file) = &self.prompts {
             prompts.extend(read_file(file, tokenizer)?);
@@ -166,7 +184,7 @@ fn encoded(text: &str, tokenizer: Option<&Tokenizer>, place: &str) -> Result<Pro
     if tokens.is_empty() {
         tokens.extend(tokenizer.end_of_document());
     }
-    Ok(Prompt { text: Some(text.to_string()), tokens })
+    Ok(Prompt { text: Some(text.to_string()), tokens, place: place.to_string() })
 }
 
 fn parse_ids(text: &str) -> Result<Vec<u32>, Failure> {
@@ -197,7 +215,7 @@ fn from_json(line: &str, tokenizer: Option<&Tokenizer>, place: &str) -> Result<P
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let tokens = value["tokens"].as_array().and_then(|list| list.iter().map(id).collect());
     let tokens = tokens.ok_or_else(|| wrong("an object needs `prompt` (a text) or `tokens` (a list of ids)".into()))?;
-    Ok(Prompt { text: None, tokens })
+    Ok(Prompt { text: None, tokens, place: place.to_string() })
 }
 
 /// Text to the terminal as it comes. A reader that has gone away is no error.

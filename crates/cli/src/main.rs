@@ -6,6 +6,7 @@ mod checkpoint;
 mod cores;
 mod data;
 mod doctor;
+mod embed;
 mod eval;
 mod failure;
 mod generate;
@@ -48,6 +49,8 @@ enum Command {
     /// Evaluate a model: WikiText103, LAMBADA, any text, multiple choice
     #[command(subcommand)]
     Eval(eval::Command),
+    /// Vectors of texts from an encoder, and how near they are to each other
+    Embed(embed::Args),
     /// Go on with prompts, greedily or by drawing
     Generate(generate::Args),
     /// Show what this machine has and what Henge will use
@@ -74,6 +77,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Data(command) => data::run(command),
         Command::Checkpoint(args) => checkpoint::run(args),
         Command::Eval(command) => eval::run(command),
+        Command::Embed(args) => embed::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Bench(command) => bench::run(command),

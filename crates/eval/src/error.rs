@@ -31,9 +31,19 @@ pub enum EvalError {
     /// A file that cannot be read.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// A model that cannot be run here.
-    #[error("{}: it is of architecture `{arch}`, which cannot predict text here; give a gpt", path.display())]
-    Architecture {
+    /// An encoder asked for what follows a text.
+    #[error(
+        "{}: it is a bert, an encoder, which sees both sides of a token and predicts none that follow; \
+         give a gpt or a llama, or ask it for the vector of a text (henge embed)",
+        path.display()
+    )]
+    Encoder {
+        /// Where the weights are.
+        path: PathBuf,
+    },
+    /// A decoder asked for the vector of a text.
+    #[error("{}: it is a {arch}, a decoder, whose tokens do not see the whole text; give a bert", path.display())]
+    Decoder {
         /// Where the weights are.
         path: PathBuf,
         /// Its family.

@@ -5,6 +5,7 @@
 //!   [`Sampling`] says how tokens are chosen.
 //! - [`score`] gives the loss of each target of the [`Passage`]s of a [`Scoring`], and
 //!   whether it was the model's first choice.
+//! - [`embed`] gives the vector of each text of an [`Embedding`], from an encoder.
 //! - [`WikiText`], [`Lambada`], [`PlainText`] and [`Choices`] are the protocols: each turns
 //!   a file into [`Tokens`] to score and the scores into a report that states how it was
 //!   measured.
@@ -30,6 +31,7 @@
 
 mod choices;
 pub mod downstream;
+mod embed;
 mod error;
 mod generate;
 mod lambada;
@@ -44,6 +46,7 @@ mod wikitext;
 mod windows;
 
 pub use choices::{Choices, ChoicesReport};
+pub use embed::{Embedding, embed};
 pub use error::EvalError;
 pub use generate::{Completion, Finish, Generation, Listener, Silent, generate};
 pub use lambada::{Lambada, LambadaReport};

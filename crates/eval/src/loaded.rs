@@ -4,7 +4,7 @@ use crate::EvalError;
 use henge_checkpoint::{Block, Checkpoint, CheckpointError, Source, TokenizerFile, model_of, open_source};
 use henge_data::CorpusCard;
 use henge_data::tokenizer::Tokenizer;
-use henge_spec::{Arch, Layout, Model, Parameter};
+use henge_spec::{Arch, Home, Layout, Model, Parameter};
 use std::path::{Path, PathBuf};
 
 /// A checkpoint or a Hugging Face folder, opened. Its weights are read by the ranks.
@@ -22,16 +22,36 @@ enum Found {
 }
 
 impl Loaded {
-    /// Opens a Hugging Face folder, a GGUF file, a checkpoint, or the newest one of a run's folder.
+    /// Opens a decoder: a Hugging Face folder, a GGUF file, a checkpoint, or the newest one of a
+    /// run's folder.
     ///
     /// # Errors
-    /// Where there is none, where it is damaged, and for families that cannot be run.
+    /// Where there is none, where it is damaged, and where it is an encoder.
     pub fn open(path: &Path) -> Result<Self, EvalError> {
+        let loaded = Self::open_any(path)?;
+        match loaded.model.arch {
+            Arch::Gpt | Arch::Llama => Ok(loaded),
+            Arch::Bert => Err(EvalError::Encoder { path: loaded.path().to_path_buf() }),
+        }
+    }
+
+    /// As [`Loaded::open`], an encoder.
+    ///
+    /// # Errors
+    /// Where there is none, where it is damaged, and where it is a decoder.
+    pub fn open_encoder(path: &Path) -> Result<Self, EvalError> {
+        let loaded = Self::open_any(path)?;
+        match loaded.model.arch {
+            Arch::Bert => Ok(loaded),
+            arch @ (Arch::Gpt | Arch::Llama) => {
+                Err(EvalError::Decoder { path: loaded.path().to_path_buf(), arch: arch.to_string() })
+            }
+        }
+    }
+
+    fn open_any(path: &Path) -> Result<Self, EvalError> {
         let source = open_source(path)?;
         let model = model_of(&source.facts(), source.path())?;
-        if model.arch != Arch::Gpt {
-            return Err(EvalError::Architecture { path: source.path().to_path_buf(), arch: model.arch.to_string() });
-        }
         Ok(Self { model, source })
     }
 
@@ -45,8 +65,23 @@ impl Loaded {
         self.source.path()
     }
 
-    pub(crate) fn read(&self, parameter: &Parameter, block: Block, out: &mut [f32]) -> Result<(), CheckpointError> {
-        self.source.read(parameter, block, out)
+    /// Reads a block. An encoder's heads for pretraining, which nothing here asks, may be absent
+    /// (folders of the bare `BertModel` have none) and leave `out` as it is.
+    pub(crate) fn read_or_leave(
+        &self,
+        parameter: &Parameter,
+        block: Block,
+        out: &mut [f32],
+    ) -> Result<(), CheckpointError> {
+        match self.source.read(parameter, block, out) {
+            Err(CheckpointError::NoTensor { .. }) if self.is_for_pretraining(parameter) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn is_for_pretraining(&self, parameter: &Parameter) -> bool {
+        let is_norm = parameter.name.starts_with("final_norm");
+        self.model.arch == Arch::Bert && parameter.home == Home::Head && !is_norm
     }
 
     /// Loads the named tokenizer, or the one that lies beside the weights or is recorded
@@ -99,7 +134,8 @@ impl Loaded {
                 return refuse(format!("{what} must be 1 or more"));
             }
         }
-        for (what, size) in [("heads", m.heads), ("an inner MLP width of", m.ffn_hidden)] {
+        let cut = [("heads", m.heads), ("key/value heads", m.kv_heads), ("an inner MLP width of", m.ffn_hidden)];
+        for (what, size) in cut {
             if !size.is_multiple_of(tensor) {
                 return refuse(format!("the model has {what} {size}, which t = {tensor} does not divide"));
             }

@@ -60,7 +60,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut store = Store::without_grads(&backend, loaded.model(), &[place]);
         store.load(|slot, out| {
             let (row, rows, column, columns) = slot.block;
-            loaded.read(&slot.parameter, Block { row, rows, column, columns }, out)
+            loaded.read_or_leave(&slot.parameter, Block { row, rows, column, columns }, out)
         })?;
         // The store ends here: a stage that is not trained needs its prepared weights only.
         let stage = Stage::new(&backend, &store, 0, loaded.model(), &place, Recompute::None);

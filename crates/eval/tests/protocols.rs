@@ -11,7 +11,8 @@ use henge_spec::Layout;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const FOLDER: &str = "data/tiny-random-gpt2";
+/// A GPT with learnt positions, and a Llama with rotary ones, grouped heads and no biases.
+const FOLDERS: [&str; 2] = ["data/tiny-random-gpt2", "data/stories260K"];
 
 /// 245,566 words, 270,329 tokens, 270,328 targets in 8,417 windows (1909.08053, section 5.3).
 #[test]
@@ -82,45 +83,57 @@ fn assert_by_definition(folder: &Path, tokens: &Tokens) {
     }
 }
 
-fn small() -> Option<(PathBuf, Tokenizer)> {
-    let (folder, tokenizer) = (test_data(FOLDER)?, test_data("data/stories260K/tokenizer.json")?);
-    let tokenizer = open(&folder).tokenizer(tokenizer.to_str()).unwrap();
-    Some((folder, tokenizer))
+fn small() -> Option<[(PathBuf, Tokenizer); 2]> {
+    let tokenizer = test_data("data/stories260K/tokenizer.json")?;
+    let both = FOLDERS.map(|folder| {
+        let folder = test_data(folder).expect("beside the tokenizer");
+        let tokenizer = open(&folder).tokenizer(tokenizer.to_str()).unwrap();
+        (folder, tokenizer)
+    });
+    Some(both)
 }
 
 #[test]
 fn windowed_perplexity_is_the_definition() {
-    let (Some((folder, tokenizer)), Some(file)) = (small(), test_data("data/wikitext103/wiki.test.tokens")) else {
+    let (Some(models), Some(file)) = (small(), test_data("data/wikitext103/wiki.test.tokens")) else {
         return;
     };
     let raw: String = std::fs::read_to_string(file).unwrap().chars().take(6_000).collect();
-    let (test, tokens) = WikiText::prepare(&raw, &tokenizer, 64, 16, Some(150)).unwrap();
-    assert_by_definition(&folder, &tokens);
-    let expected: f64 = slow_scores(&folder, &tokens).iter().flatten().map(|score| score.loss).sum();
-    let report = test.report(&scores(&folder, &tokens, layout(1, 1, 1), 4));
-    let words = (test.words - 1) as f64 * 149.0 / (test.tokens - 1) as f64;
-    assert!((report.perplexity / (expected / words).exp() - 1.0).abs() < 1e-4, "{report:?}");
-    assert!(report.is_part && report.targets == 149);
-    let (text, tokens) = PlainText::prepare("text", &raw[..400], &tokenizer, 64, 64).unwrap();
-    assert_by_definition(&folder, &tokens);
-    let report = text.report(&scores(&folder, &tokens, layout(1, 1, 1), 2));
-    let bits = report.loss_per_token * report.targets as f64 / 400.0 / std::f64::consts::LN_2;
-    assert!((report.bits_per_byte - bits).abs() < 1e-9);
+    for (folder, tokenizer) in models {
+        let (test, tokens) = WikiText::prepare(&raw, &tokenizer, 64, 16, Some(150)).unwrap();
+        assert_by_definition(&folder, &tokens);
+        let expected: f64 = slow_scores(&folder, &tokens).iter().flatten().map(|score| score.loss).sum();
+        let report = test.report(&scores(&folder, &tokens, layout(1, 1, 1), 4));
+        let words = (test.words - 1) as f64 * 149.0 / (test.tokens - 1) as f64;
+        assert!((report.perplexity / (expected / words).exp() - 1.0).abs() < 1e-4, "{report:?}");
+        assert!(report.is_part && report.targets == 149);
+        let (text, tokens) = PlainText::prepare("text", &raw[..400], &tokenizer, 64, 64).unwrap();
+        assert_by_definition(&folder, &tokens);
+        let report = text.report(&scores(&folder, &tokens, layout(1, 1, 1), 2));
+        let bits = report.loss_per_token * report.targets as f64 / 400.0 / std::f64::consts::LN_2;
+        assert!((report.bits_per_byte - bits).abs() < 1e-9);
+    }
 }
 
 #[test]
 fn strict_lambada_is_the_definition() {
-    let (Some((folder, tokenizer)), Some(file)) = (small(), test_data("data/lambada/lambada_test.jsonl")) else {
+    let (Some(models), Some(file)) = (small(), test_data("data/lambada/lambada_test.jsonl")) else {
         return;
     };
-    let (test, tokens) = Lambada::prepare(&file, &tokenizer, 512, Some(4)).unwrap();
-    assert_by_definition(&folder, &tokens);
-    assert_eq!(test.report(&scores(&folder, &tokens, layout(1, 1, 1), 2)).examples, 4);
+    for (folder, tokenizer) in models {
+        let (test, tokens) = Lambada::prepare(&file, &tokenizer, 512, Some(4)).unwrap();
+        assert_by_definition(&folder, &tokens);
+        let report = test.report(&scores(&folder, &tokens, layout(1, 1, 1), 2));
+        // Strict: every token of the last word is the first choice.
+        let slow = slow_scores(&folder, &tokens);
+        let right = slow.iter().filter(|word| word.iter().all(|score| score.is_best)).count();
+        assert_eq!((report.examples, report.strict_correct), (4, right));
+    }
 }
 
 #[test]
 fn the_likeliest_ending_wins_by_each_measure() {
-    let Some((folder, tokenizer)) = small() else { return };
+    let Some([(folder, tokenizer), _]) = small() else { return };
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("choices.jsonl");
     let lines = [

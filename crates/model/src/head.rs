@@ -223,7 +223,7 @@ impl<B: Backend> Head<B> {
         }
     }
 
-    fn normed(&self, backend: &B, x: B::Activation) -> (B::Activation, Option<SavedNorm<B>>) {
+    pub(crate) fn normed(&self, backend: &B, x: B::Activation) -> (B::Activation, Option<SavedNorm<B>>) {
         match &self.norm {
             Some(norm) => {
                 let (hidden, saved) = norm.forward(backend, x);

@@ -174,6 +174,15 @@ impl<B: Backend> Stage<B> {
         head.task_logits(at.backend, hidden, micro.batch())
     }
 
+    /// The last stage's hidden state as the head sees it: behind the final norm, where there
+    /// is one.
+    ///
+    /// # Panics
+    /// On a stage without a head.
+    pub fn normed(&self, at: &Context<B>, hidden: B::Activation) -> B::Activation {
+        self.head.as_ref().expect("features are asked of the last stage").normed(at.backend, hidden).0
+    }
+
     fn entry(
         &self,
         at: &Context<B>,

@@ -20,9 +20,9 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Prefixes that folders of the bare model leave out.
-const PREFIXES: [&str; 2] = ["transformer.", "model."];
+const PREFIXES: [&str; 3] = ["transformer.", "model.", "bert."];
 
-/// A Hugging Face folder of the GPT-2 or the Llama family, open for reading.
+/// A Hugging Face folder of the GPT-2, the Llama or the BERT family, open for reading.
 #[derive(Debug)]
 pub struct HfFolder {
     folder: PathBuf,
