@@ -42,7 +42,7 @@ fn an_encoder_trains_to_the_same_losses_over_any_layout() {
         let (first, last) = (&whole[0], &whole[whole.len() - 2]);
         // ln(28996) + ln(2) at the start; both parts are there and add up.
         assert!((number(first, "loss") - 10.97).abs() < 0.3, "{norm}: {first}");
-        assert!(number(last, "loss") < number(first, "loss") - 0.5, "{norm}: {first} to {last}");
+        assert!(number(last, "loss") < number(first, "loss") - 0.3, "{norm}: {first} to {last}");
         let sum = number(first, "masked_loss") + number(first, "order_loss");
         assert!(relative(number(first, "loss"), sum) < 1e-12, "{norm}: {first}");
         let evaluation = whole.last().expect("an evaluation");

@@ -3,7 +3,7 @@
 use super::added::AddedTokens;
 use super::byte_level::ByteLevel;
 use super::sentencepiece::SentencePiece;
-use super::{Kind, Tokenizer};
+use super::{Kind, Tokenizer, wordpiece};
 use crate::error::DataError;
 use henge_files::{Checksum, FilesError, Operation};
 use serde_json::Value;
@@ -30,11 +30,15 @@ pub(super) fn load(name: &str) -> Result<Tokenizer, DataError> {
     if !path.exists() {
         return Err(fault(
             "there is no such file, folder or vocabulary; give gpt2, p50k_base, cl100k_base, o200k_base, \
-             a tokenizer.json, a SentencePiece .model or a folder that holds one"
+             a tokenizer.json, a SentencePiece .model, a vocab.txt of BERT's or a folder that holds one"
                 .into(),
         ));
     }
-    let loaded = if is_sentencepiece(path) { sentencepiece_file(name, path) } else { hugging_face(name, path) };
+    let loaded = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("model") => sentencepiece_file(name, path),
+        Some("txt") => wordpiece_file(name, path),
+        _ => hugging_face(name, path),
+    };
     loaded.map_err(fault)
 }
 
@@ -46,6 +50,10 @@ fn load_folder(name: &str, folder: &Path) -> Result<Tokenizer, String> {
     let models = ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"].map(|file| folder.join(file));
     if let Some(model) = models.iter().find(|model| model.is_file()) {
         return sentencepiece_file(name, model);
+    }
+    let pieces = folder.join("vocab.txt");
+    if pieces.is_file() {
+        return wordpiece_file(name, &pieces);
     }
     let vocabulary = only_file(folder, "vocab.json")?;
     let merges = only_file(folder, "merges.txt")?;
@@ -61,13 +69,14 @@ fn load_folder(name: &str, folder: &Path) -> Result<Tokenizer, String> {
     Ok(finish(name, model.size(), model.fingerprint(), Kind::ByteLevel(Box::new(model))))
 }
 
-fn is_sentencepiece(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "model")
-}
-
 fn sentencepiece_file(name: &str, path: &Path) -> Result<Tokenizer, String> {
     let model = fs::read(path).map_err(|e| FilesError::new(path, Operation::Read, e).to_string())?;
     sentencepiece(name, &model).map_err(|fault| format!("{}: {fault}", path.display()))
+}
+
+fn wordpiece_file(name: &str, path: &Path) -> Result<Tokenizer, String> {
+    let json = wordpiece::as_tokenizer_json(&read(path)?);
+    json.and_then(|json| parse(name, &json)).map_err(|fault| format!("{}: {fault}", path.display()))
 }
 
 /// From the bytes of a SentencePiece model.

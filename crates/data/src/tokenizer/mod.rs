@@ -12,6 +12,7 @@ mod load;
 mod merge;
 mod offsets;
 mod sentencepiece;
+mod wordpiece;
 mod words;
 
 use crate::error::DataError;
