@@ -82,7 +82,7 @@ fn linear() {
             (64, NonLinearity::GeluTanh),
             (19, NonLinearity::Tanh),
         ] {
-            check(&format!("{rows} x {inputs} x {outputs} {f}"), 2e-6, &Linear { rows, inputs, outputs, f });
+            check(&format!("{rows} x {inputs} x {outputs} {f:?}"), 2e-6, &Linear { rows, inputs, outputs, f });
         }
     }
     check("deep", 3e-6, &Linear { rows: 530, inputs: 1030, outputs: 40, f: NonLinearity::GeluTanh });

@@ -130,7 +130,7 @@ fn non_linearities() {
         };
         let dy = activation(&b, rows, columns, &weights);
         let dpre = b.activation_backward(dy, &activation(&b, rows, width, &pre), f);
-        check(&format!("{f}"), &pre, dpre.values(), loss);
+        check(&format!("{f:?}"), &pre, dpre.values(), loss);
     }
 }
 
