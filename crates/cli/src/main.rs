@@ -9,6 +9,7 @@ mod doctor;
 mod embed;
 mod eval;
 mod failure;
+mod finetune;
 mod generate;
 mod plan;
 mod planning;
@@ -35,6 +36,8 @@ enum Command {
     Quickstart(quickstart::Args),
     /// Train a model by a run file
     Train(train::Args),
+    /// Train a pretrained encoder on a task and score it: MNLI, QQP, RACE, SQuAD, pairs
+    Finetune(finetune::Args),
     /// Rank the layouts of a model on a cluster by predicted time
     Plan(plan::Args),
     /// Predict one layout: time, memory, bubble; or compare with what is published
@@ -71,6 +74,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Train(args) => train::run(args),
+        Command::Finetune(args) => finetune::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Schedule(args) => schedule::run(args),

@@ -1,12 +1,12 @@
 //! `henge train`: from a run file to a trained model.
 
 mod fault;
-mod folder;
+pub mod folder;
 pub mod order;
 mod pairs;
-mod progress;
+pub mod progress;
 pub mod resolve;
-mod sources;
+pub mod sources;
 
 use crate::cores::{cores, threads_per_rank};
 use crate::doctor::memory::total_and_available;
@@ -47,43 +47,44 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
+    if run.task.is_some() {
+        let (place, file) = (run.place("task.name"), args.run.display());
+        return Err(Failure::request(format!("{place}: task.name asks for fine-tuning; use `henge finetune {file}`")));
+    }
     let (train, valid) = sources::open(&run)?;
     check_request(&args, &run)?;
     let folder = Folder::open(&run, &args.resume)?;
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
     let Args { dump_gradients, dump_logits, faults, .. } = args;
-    let ranks = run.layout.ranks();
-    let threads = threads_per_rank(if run.threads == 0 { cores() } else { run.threads }, ranks);
-    let options = Options { dump_gradients, dump_logits, peak_flops: Some(measured_peak(ranks * threads)), faults };
-    let timeout = Duration::from_secs(run.timeout);
-    let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
+    let options = Options { dump_gradients, dump_logits, faults, peak_flops: None };
     let observer = Arc::new(progress::Lines::new(run.train.steps));
-    observer.begin(&run, threads);
+    observer.begin(&run, threads_of(&run));
     let path = folder.path().to_path_buf();
     let (stop, shards) = (stop_on_interrupt()?, Mutex::default());
-    let job = Arc::new(Job {
-        run,
-        folder: path,
-        train,
-        valid,
-        predict: vec![],
-        weights,
-        resume,
-        stop,
-        shards,
-        options,
-        observer,
-    });
-    let precision = job.run.train.precision;
+    let predict = vec![];
+    finish(Job { run, folder: path, train, valid, predict, weights, resume, stop, shards, options, observer })
+}
+
+/// Runs a job on this machine's cores to its end.
+pub fn finish(mut job: Job) -> Result<(), Failure> {
+    let (ranks, threads, precision) = (job.run.layout.ranks(), threads_of(&job.run), job.run.train.precision);
+    job.options.peak_flops = Some(measured_peak(ranks * threads));
+    let timeout = Duration::from_secs(job.run.timeout);
+    let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
     let device = move |_| henge_cpu::Fast::new(threads, precision);
-    match henge_train::launch(job, waiting, device)? {
+    match henge_train::launch(Arc::new(job), waiting, device)? {
         Ended::Finished => Ok(()),
         Ended::Stopped { step } => {
             let words = format!("stopped after step {step}, which is saved; the same command goes on from there");
             Err(Failure::interrupted(words))
         }
     }
+}
+
+/// Threads of each rank.
+pub fn threads_of(run: &Run) -> usize {
+    threads_per_rank(if run.threads == 0 { cores() } else { run.threads }, run.layout.ranks())
 }
 
 /// What can be known to fail before the run's folder is made.
@@ -96,6 +97,11 @@ fn check_request(args: &Args, run: &Run) -> Result<(), Failure> {
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(Failure::request(format!("--dump-logits: there is no folder {}; make it first", folder.display())));
     }
+    check_machine(run)
+}
+
+/// Refuses what this machine cannot hold, and warns of what it cannot run at once.
+pub fn check_machine(run: &Run) -> Result<(), Failure> {
     if run.threads > cores() {
         eprintln!("run.threads = {} is more than the {} cores; ranks will wait for each other", run.threads, cores());
     }
@@ -123,7 +129,7 @@ fn elements(parameter: &henge_spec::Parameter) -> f64 {
 }
 
 /// Set by the first Ctrl-C; the second ends the process at once.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
+pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let handler = move || {

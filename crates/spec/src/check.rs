@@ -84,7 +84,7 @@ impl Rules<'_> {
         let run = self.run;
         let given_batches = run.data.batches.is_some();
         if run.task.is_none() {
-            for key in ["task.train", "task.valid", "task.seeds"] {
+            for key in ["task.train", "task.valid", "task.seeds", "task.epochs", "task.length"] {
                 self.is_default(key, "this run has no task.name")?;
             }
         }
@@ -291,6 +291,10 @@ impl Rules<'_> {
         for key in ["data.train", "data.valid", "data.batches", "data.stages", "data.order", "data.order_samples"] {
             self.is_default(key, "a task has files of its own, task.train and task.valid")?;
         }
+        let longest = run.model.seq_len;
+        let fits = run.task.as_ref().and_then(|task| task.length).is_none_or(|length| length <= longest);
+        let fix = format!("use at most model.seq_len = {longest}");
+        self.require(fits, "task.length", "is more tokens than the model has positions for", fix)?;
         let (micro, group) = (run.train.batching.micro, head.group());
         let whole = micro.is_multiple_of(group);
         let problem = format!("= {micro} is not whole examples of {group} sequences");

@@ -91,6 +91,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("task.train", ""),
     key("task.valid", "[]"),
     key("task.seeds", "5"),
+    key("task.epochs", ""),
+    key("task.length", ""),
     key("checkpoint.every", "0"),
     key("checkpoint.keep", "3"),
     key("init.from", ""),

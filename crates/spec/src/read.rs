@@ -88,6 +88,8 @@ impl Reader<'_> {
             train: self.text("task.train")?.ok_or_else(|| self.wrong("task.train", "the file of training examples"))?,
             valid: self.texts("task.valid")?,
             seeds: self.positive("task.seeds")?,
+            epochs: if self.given("task.epochs") { Some(self.positive("task.epochs")?) } else { None },
+            length: if self.given("task.length") { Some(self.positive("task.length")?) } else { None },
         }))
     }
 

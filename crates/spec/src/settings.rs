@@ -102,8 +102,12 @@ impl Settings {
         Ok(())
     }
 
-    /// Fills one absent key.
-    pub(crate) fn fill(&mut self, key: &str, value: Value, origin: &str) {
+    /// Fills one absent key; `origin` says what it is taken from.
+    ///
+    /// # Panics
+    /// If no key of a run file has this name.
+    pub fn fill(&mut self, key: &str, value: Value, origin: &str) {
+        assert!(keys::find(key).is_some(), "`{key}` is not in the table of keys");
         let entry = Entry { value, source: Source::Adopted(origin.to_string()) };
         self.entries.entry(key.to_string()).or_insert(entry);
     }
@@ -116,6 +120,25 @@ impl Settings {
     /// A given string, before any meaning is read: `init.from`, `model.preset`.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.entries.get(key).and_then(|entry| entry.value.as_str())
+    }
+
+    /// A given whole number, before any meaning is read.
+    pub fn whole(&self, key: &str) -> Option<u64> {
+        self.entries.get(key).and_then(|entry| entry.value.as_integer()).and_then(|value| u64::try_from(value).ok())
+    }
+
+    /// Whether anybody gave a key a value.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Gives a key another value, whatever it had; `origin` says why.
+    ///
+    /// # Panics
+    /// If no key of a run file has this name.
+    pub fn replace(&mut self, key: &str, value: Value, origin: &str) {
+        self.entries.remove(key);
+        self.fill(key, value, origin);
     }
 
     /// A given key, or its default from the table.

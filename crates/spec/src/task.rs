@@ -92,4 +92,8 @@ pub struct FineTuning {
     pub valid: Vec<String>,
     /// Runs that differ in their seed alone; the median is reported (1909.08053, section 5.3).
     pub seeds: usize,
+    /// Passes over the training examples; the run's steps follow from it, where they are not given.
+    pub epochs: Option<usize>,
+    /// Tokens to which sequences are cut and padded; at most the model's.
+    pub length: Option<usize>,
 }

@@ -116,7 +116,8 @@ impl Folder {
         // Sets of its own let a run train on what was held out before.
         let data = |run: &Run| {
             let Data { train, stages, order, batches, split, valid, .. } = run.data.clone();
-            (train, stages, order, batches, split, valid.is_empty())
+            let task = run.task.as_ref().map(|task| (task.name, task.train.clone(), task.length));
+            (train, stages, order, batches, split, valid.is_empty(), task)
         };
         if data(&there) != data(run) {
             return Err(self.taken(run, "its data differ"));

@@ -8,11 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub fn resolve(file: &Path, overrides: &[String]) -> Result<(Run, Option<ReadWeights>), Failure> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::request(format!("{name}: {error}; give the path of a run file")))?;
-    let mut settings = Settings::parse(&text, &name)?;
-    overrides.iter().try_for_each(|text| settings.set(text))?;
+    let mut settings = read(file, overrides)?;
     let weights = match settings.text("init.from").map(str::to_string) {
         Some(from) => Some(adopt(&mut settings, Path::new(&from))?),
         None => None,
@@ -20,12 +16,27 @@ pub fn resolve(file: &Path, overrides: &[String]) -> Result<(Run, Option<ReadWei
     Ok((Run::resolve(settings)?, weights.map(reader)))
 }
 
+/// A run file and its overrides, without a meaning yet.
+pub fn read(file: &Path, overrides: &[String]) -> Result<Settings, Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::request(format!("{name}: {error}; give the path of a run file")))?;
+    let mut settings = Settings::parse(&text, &name)?;
+    overrides.iter().try_for_each(|text| settings.set(text))?;
+    Ok(settings)
+}
+
 fn adopt(settings: &mut Settings, from: &Path) -> Result<Box<dyn Source>, Failure> {
     let source = open_source(from)?;
+    settings.adopt(&source.facts(), &origin(source.as_ref()))?;
+    Ok(source)
+}
+
+/// What tells of a model beside its weights.
+pub fn origin(source: &dyn Source) -> String {
     let config = source.path().join("config.json");
     let told = if config.is_file() { config.as_path() } else { source.path() };
-    settings.adopt(&source.facts(), &told.display().to_string())?;
-    Ok(source)
+    told.display().to_string()
 }
 
 fn reader(source: Box<dyn Source>) -> ReadWeights {

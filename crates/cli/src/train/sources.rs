@@ -68,7 +68,7 @@ fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<
 }
 
 /// Whole microbatches on every replica; what is too much is not scored.
-pub(super) fn validation_batch(run: &Run) -> usize {
+pub fn validation_batch(run: &Run) -> usize {
     let batching = &run.train.batching;
     batching.global.next_multiple_of(batching.micro * run.layout.data)
 }
