@@ -39,9 +39,10 @@ impl Files {
         };
         let (form, tokenizer) = (form(task.name, cut.length), Arc::new(tokenizer));
         let read = |file: &String| open(&form, file, &tokenizer, cut).map(Arc::new);
+        let train = read(&task.train)?;
         let valid = task.valid.iter().map(|file| Ok((file.clone(), read(file)?)));
         let valid = valid.collect::<Result<_, Failure>>()?;
-        Ok(Self { train: read(&task.train)?, valid, length: cut.length, seeds: task.seeds })
+        Ok(Self { train, valid, length: cut.length, seeds: task.seeds })
     }
 }
 
