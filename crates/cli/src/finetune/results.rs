@@ -77,9 +77,9 @@ impl Outputs {
     pub fn line(&self, files: &Files) -> String {
         let mut line = format!("seed {}:", self.seed);
         for ((file, examples), outputs) in files.valid.iter().zip(&self.by_set) {
-            let _ = write!(line, "  {file} {}", said(&examples.report(outputs)));
+            let _ = write!(line, " {file} {};", said(&examples.report(outputs)));
         }
-        line
+        line.trim_end_matches(';').to_string()
     }
 }
 
