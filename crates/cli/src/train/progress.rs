@@ -135,10 +135,12 @@ impl Observer for Lines {
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
-        self.say(&format!(
-            "step {}  {}: loss {:.4}, perplexity {:.2} over {} targets",
-            report.step, report.set, report.eval_loss, report.perplexity, report.targets
-        ));
+        // A fine-tuning task has no tokens to predict.
+        let tokens = match report.targets {
+            0 => String::new(),
+            targets => format!(", perplexity {:.2} over {targets} targets", report.perplexity),
+        };
+        self.say(&format!("step {}  {}: loss {:.4}{tokens}", report.step, report.set, report.eval_loss));
     }
 }
 
