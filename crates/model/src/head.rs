@@ -25,7 +25,7 @@ pub(crate) struct Head<B: Backend> {
     encoder: Option<EncoderHead<B>>,
     /// Of a fine-tuned encoder, in place of all that follows the norm.
     task: Option<Task<B>>,
-    vocabulary: Vocabulary<B>,
+    vocabulary: Option<Vocabulary<B>>,
 }
 
 /// What only an encoder has behind its last layer.
@@ -81,7 +81,7 @@ impl<B: Backend> Head<B> {
             norm: (model.norm == NormPlacement::Pre).then(norm),
             encoder: (model.arch == Arch::Bert && model.task.is_none()).then(encoder),
             task: model.task.map(|task| Task::new(backend, store, chunk, task)),
-            vocabulary: Vocabulary::new(backend, store, chunk, model, shares_embedding),
+            vocabulary: model.task.is_none().then(|| Vocabulary::new(backend, store, chunk, model, shares_embedding)),
         }
     }
 
@@ -96,7 +96,9 @@ impl<B: Backend> Head<B> {
         if let Some(task) = &mut self.task {
             task.refresh(backend, values);
         }
-        self.vocabulary.refresh(backend, values);
+        if let Some(vocabulary) = &mut self.vocabulary {
+            vocabulary.refresh(backend, values);
+        }
     }
 
     /// The losses, and what backward needs.
@@ -114,14 +116,14 @@ impl<B: Backend> Head<B> {
             return Ok((Losses { tokens: vec![], classes }, SavedHead { norm, ending: SavedEnding::Task(saved) }));
         }
         let Some(EncoderHead { transform, order }) = &self.encoder else {
-            let scoring = self.vocabulary.of(at, embedding, &hidden, &micro.labels);
+            let scoring = self.vocabulary().of(at, embedding, &hidden, &micro.labels);
             let (tokens, dscored) = scoring.losses_and_gradient(&mut gradient)?;
             let ending = SavedEnding::Decoder { dscored };
             return Ok((Losses { tokens, classes: vec![] }, SavedHead { norm, ending }));
         };
         let (scored, labels) = scored(&micro.labels);
         let (features, transform) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
-        let scoring = self.vocabulary.of(at, embedding, &features, &labels);
+        let scoring = self.vocabulary().of(at, embedding, &features, &labels);
         let (found, dscored) = scoring.losses_and_gradient(&mut gradient)?;
         let (classes, order) = order.forward(at.backend, &hidden, &micro.classes, &mut gradient);
         let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), classes };
@@ -169,12 +171,12 @@ impl<B: Backend> Head<B> {
             return Ok(Losses { tokens: vec![], classes: task.forward(at.backend, hidden, micro, 0.0).0 });
         }
         let Some(EncoderHead { transform, order }) = &self.encoder else {
-            let tokens = self.vocabulary.of(at, embedding, &hidden, &micro.labels).losses()?;
+            let tokens = self.vocabulary().of(at, embedding, &hidden, &micro.labels).losses()?;
             return Ok(Losses { tokens, classes: vec![] });
         };
         let (scored, labels) = scored(&micro.labels);
         let (features, _) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
-        let found = self.vocabulary.of(at, embedding, &features, &labels).losses()?;
+        let found = self.vocabulary().of(at, embedding, &features, &labels).losses()?;
         let classes = order.losses(at.backend, &hidden, &micro.classes);
         Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), classes })
     }
@@ -188,7 +190,7 @@ impl<B: Backend> Head<B> {
         targets: &[i64],
     ) -> Result<Vec<Score>, CommError> {
         let features = self.features(at.backend, x);
-        self.vocabulary.of(at, embedding, &features, targets).scores()
+        self.vocabulary().of(at, embedding, &features, targets).scores()
     }
 
     /// A task's logits of each sequence: `[b, classes]`, `[b, 1]` or, of spans, `[b, s, 2]`.
@@ -211,7 +213,11 @@ impl<B: Backend> Head<B> {
     ) -> (Vec<f32>, usize) {
         let features = self.features(at.backend, x);
         let labels = vec![-1; features.rows()];
-        self.vocabulary.of(at, embedding, &features, &labels).logits(rows)
+        self.vocabulary().of(at, embedding, &features, &labels).logits(rows)
+    }
+
+    fn vocabulary(&self) -> &Vocabulary<B> {
+        self.vocabulary.as_ref().expect("a task's head scores no vocabulary")
     }
 
     /// What the vocabulary sees of the last layer's output.

@@ -105,6 +105,11 @@ impl Rules<'_> {
             let unused = !used && self.settings.source(key.name) != crate::Source::Default;
             self.require(!unused, key.name, "this model.rope.scaling has no such number", "remove the key")?;
         }
+        for key in ["model.task", "model.task_classes"] {
+            let given = self.settings.source(key) != crate::Source::Default;
+            let same = self.settings.get(key).map(|entry| entry.value) == facts.get(key).cloned();
+            self.require(!given || same, key, "is not the head of this run's task", "remove the key")?;
+        }
         if run.train.precision != crate::Precision::F16 {
             for key in ["initial", "growth_interval", "hysteresis", "min"] {
                 self.is_default(&format!("train.loss_scale.{key}"), "only f16 scales its loss")?;
@@ -161,6 +166,8 @@ impl Rules<'_> {
                 self.require(high > low, key, format!("is not above low_freq_factor = {low}"), "raise it, as in 4.0")
             }
             Some(RopeScaling::Yarn { fast, slow, .. }) => {
+                let theta = self.run.model.rope.is_some_and(|rope| rope.theta > 1.0);
+                self.require(theta, "model.rope.theta", "gives every channel one wavelength", "use 10000.0")?;
                 let key = "model.rope.beta_fast";
                 self.require(fast > slow, key, format!("is not above beta_slow = {slow}"), "raise it, as in 32.0")
             }
@@ -170,7 +177,7 @@ impl Rules<'_> {
 
     fn tensor(&self) -> Outcome {
         let (m, t) = (&self.run.model, self.run.layout.tensor);
-        let fix = "choose a tensor size that divides heads and ffn_hidden";
+        let fix = "choose a tensor size that divides heads, kv_heads and ffn_hidden";
         let sizes = [("model.heads", m.heads), ("model.kv_heads", m.kv_heads), ("model.ffn_hidden", m.ffn_hidden)];
         for (what, size) in sizes {
             let problem = format!("{what} = {size} is not divisible by it");
@@ -304,9 +311,12 @@ impl Rules<'_> {
     /// An encoder's samples are pairs of sentences, masked with its vocabulary.
     fn pairs(&self) -> Outcome {
         let data = &self.run.data;
-        if self.run.model.arch != Arch::Bert || data.batches.is_some() {
+        let reads_pairs = data.batches.is_none() || !data.valid.is_empty();
+        if self.run.model.arch != Arch::Bert || !reads_pairs {
             return Ok(());
         }
+        let types = self.run.model.token_types != 1;
+        self.require(types, "model.token_types", "a pair has two types", "use 2, or 0 for none")?;
         let problem = "is missing: an encoder's samples are masked with its vocabulary";
         self.require(data.tokenizer.is_some(), "data.tokenizer", problem, "name the tokenizer of the corpus")?;
         self.require(data.stages.is_empty(), "data.stages", "an encoder has one blend", "remove the key")?;

@@ -143,7 +143,7 @@ pub fn other_parameters(model: &Model) -> f64 {
 
 /// All parameters, with the vocabulary unpadded.
 pub fn parameters(model: &Model) -> f64 {
-    let tables = if model.tie_embeddings { 1.0 } else { 2.0 };
+    let tables = if model.tie_embeddings || model.task.is_some() { 1.0 } else { 2.0 };
     model.layers as f64 * layer_parameters(model)
         + tables * table_parameters(model, model.vocab_size)
         + other_parameters(model)
@@ -159,8 +159,12 @@ pub fn attention_forward_flops(model: &Model, tokens: f64) -> f64 {
     4.0 * tokens * model.seq_len as f64 * attention_width(model)
 }
 
-/// FLOP of the head's forward, 2 b s h V.
+/// FLOP of the head's forward, 2 b s h V, counted over every token as the papers do although
+/// an encoder scores its masked tokens alone; none for a fine-tuning task.
 pub fn head_forward_flops(model: &Model, tokens: f64) -> f64 {
+    if model.task.is_some() {
+        return 0.0;
+    }
     2.0 * tokens * table_parameters(model, model.vocab_size)
 }
 

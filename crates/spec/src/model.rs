@@ -52,7 +52,7 @@ impl DropoutRates {
     }
 }
 
-/// The shape of a model. Values are checked by [`Model::check`].
+/// The shape of a model. [`crate::Run::resolve`] checks its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Family of the model.

@@ -238,7 +238,6 @@ impl Reader<'_> {
         list.iter().map(|value| stage(value, seq_len)).collect::<Option<_>>().ok_or_else(wrong)
     }
 
-    /// Prefixes alone: each set is scored for itself, so a weight would do nothing.
     fn texts(&self, key: &str) -> Result<Vec<String>, SpecError> {
         let wrong = || self.wrong(key, "a list of strings");
         let entry = self.entry(key)?;
@@ -246,6 +245,7 @@ impl Reader<'_> {
         list.iter().map(|item| item.as_str().map(str::to_string).ok_or_else(wrong)).collect()
     }
 
+    /// Prefixes alone: each set is scored for itself, so a weight would do nothing.
     fn validation_sets(&self) -> Result<Vec<String>, SpecError> {
         let sets = self.corpora("data.valid")?;
         match sets.iter().any(|(_, weight)| *weight != 1.0) {
@@ -450,7 +450,7 @@ impl Model {
             ("activation", Value::String(self.activation.to_string())),
             ("norm_eps", Value::Float(self.norm_eps)),
         ];
-        if self.token_types > 0 {
+        if self.arch == Arch::Bert || self.token_types > 0 {
             facts.push(("token_types", size(self.token_types)));
         }
         if self.qkv_bias {

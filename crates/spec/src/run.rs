@@ -268,6 +268,7 @@ impl Run {
             ("model.attention_dropout", rate(m.dropout.attention)),
             ("model.hidden_dropout", rate(m.dropout.hidden)),
             ("model.activation", Value::String(m.activation.to_string())),
+            ("train.optimizer.min_lr", Value::Float(self.train.optimizer.min_lr)),
             ("train.optimizer.decay_steps", Value::Integer(self.train.optimizer.decay_steps as i64)),
         ]);
         if m.arch == Arch::Llama {

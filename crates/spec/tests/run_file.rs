@@ -64,6 +64,25 @@ fn the_resolved_file_resolves_to_the_same_run() {
 }
 
 #[test]
+fn what_is_derived_resolves_to_the_same_run_in_every_family() {
+    let shape = "layers = 2, hidden = 32, heads = 4, seq_len = 16, vocab_size = 99";
+    let yarn = "rope = { theta = 5e5, scaling = \"yarn\", factor = 4, original_len = 8 }";
+    let models = [
+        format!("model = {{ {shape}, arch = \"llama\", kv_heads = 2, qkv_bias = true, {yarn} }}"),
+        format!("model = {{ {shape}, arch = \"bert\", token_types = 0, norm = \"post\" }}"),
+        format!("model = {{ {shape}, arch = \"bert\" }}"),
+    ];
+    for model in models {
+        let text = format!("{model}\ndata = {{ train = [\"a\"], tokenizer = \"t\" }}\n");
+        // A rate below the default floor.
+        let run = resolve(&text, &["train.optimizer.lr=5e-6"]).unwrap();
+        let again = Run::resolve(Settings::parse(&run.render(), "config.toml").unwrap()).unwrap();
+        assert_eq!((&again.model, &again.train), (&run.model, &run.train), "{}", run.render());
+        assert_eq!(henge_spec::Model::of_facts(&run.model.facts(), "a manifest").unwrap(), run.model, "{model}");
+    }
+}
+
+#[test]
 fn both_forms_of_tables_are_read_alike() {
     let inline = "model = { layers = 2, hidden = 8, heads = 2, seq_len = 4, vocab_size = 9 }\ndata = { train = [\"a\"] }\n\
                   train = { optimizer = { lr = 0.5 }, global_batch = 4 }";

@@ -1,7 +1,7 @@
 //! What a rank holds, by kind, beside what the formulas say.
 
 use henge_model::Place;
-use henge_spec::{MemoryForecast, Recompute, Run};
+use henge_spec::{Activation, MemoryForecast, Recompute, Run};
 use henge_tensor::{Held, Kind};
 use serde::Serialize;
 
@@ -46,15 +46,19 @@ pub(crate) fn forecast(run: &Run, elements: usize, in_flight: usize, place: &Pla
 
 /// Per token and layer: the residual stream before both norms and both norms' outputs (4 h),
 /// and over t ranks the fused q, k, v, the heads' output (4 a d) and the MLP before and
-/// after its non-linearity (2 f); a block of logits. With recomputation: each group's input, and one group in full.
+/// after its non-linearity (2 f; gated 3 f); a block of logits. With recomputation: each group's input, and one group in full.
 fn kept_elements(run: &Run, in_flight: u64, place: &Place) -> u64 {
     let m = &run.model;
     let tokens = (run.train.batching.micro * m.seq_len) as u64;
     let (hidden, layers) = (m.hidden as u64, (m.layers / place.stages) as u64);
-    let split = ((m.heads + 2 * m.kv_heads + m.heads) * m.head_dim + 2 * m.ffn_hidden) as u64 / place.tensors as u64;
+    let inner = match m.activation {
+        Activation::SwiGlu => 3 * m.ffn_hidden,
+        Activation::GeluTanh | Activation::Gelu => 2 * m.ffn_hidden,
+    };
+    let split = (2 * (m.heads + m.kv_heads) * m.head_dim + inner) as u64 / place.tensors as u64;
     let layer = tokens * (4 * hidden + split);
     // On the last stage one block of logits over the shard, made and used at once.
-    let logits = match place.is_last() {
+    let logits = match place.is_last() && m.task.is_none() {
         true => tokens.min(henge_model::LOSS_BLOCK as u64) * (m.padded_vocab(place.tensors) / place.tensors) as u64,
         false => 0,
     };

@@ -107,7 +107,7 @@ impl Folder {
         let there = Settings::parse(&text, &path.display().to_string()).and_then(Run::resolve)?;
         let (a, b) = (there.model.facts(), run.model.facts());
         let shape = |key: &&String| !key.contains("dropout") && !key.ends_with("init_std");
-        if let Some(key) = a.keys().filter(shape).find(|key| a.get(*key) != b.get(*key)) {
+        if let Some(key) = a.keys().chain(b.keys()).filter(shape).find(|key| a.get(*key) != b.get(*key)) {
             return Err(self.taken(run, &format!("its {key} differs")));
         }
         if there.seed != run.seed {

@@ -7,7 +7,7 @@ use henge_data::bert::{BertSamples, BertVocabulary};
 use henge_data::order::{Part, Split};
 use henge_data::tokenizer::Tokenizer;
 use henge_spec::Run;
-use henge_train::{Frame, PairSource, PairValidationSource};
+use henge_train::{Frame, PairSource, PairValidationSource, TrainError};
 
 /// The training corpora by weight.
 pub fn training(run: &Run) -> Result<PairSource, Failure> {
@@ -43,7 +43,14 @@ fn samples(
 
 fn vocabulary(run: &Run) -> Result<BertVocabulary, Failure> {
     let name = run.data.tokenizer.as_ref().expect("a checked run of an encoder names its tokenizer");
-    Ok(BertVocabulary::of(&Tokenizer::load(name)?)?)
+    let vocabulary = BertVocabulary::of(&Tokenizer::load(name)?)?;
+    // Masking draws from the whole vocabulary, whatever the corpus uses of it.
+    let (ids, vocab_size) = (vocabulary.continues.len(), run.model.vocab_size);
+    if ids > vocab_size {
+        let (origin, place) = (run.place("data.tokenizer"), format!("the last of {name}"));
+        return Err(TrainError::TokenBeyondVocabulary { origin, token: ids as u64 - 1, place, vocab_size }.into());
+    }
+    Ok(vocabulary)
 }
 
 fn frame(run: &Run, vocabulary: &BertVocabulary) -> Frame {
