@@ -68,11 +68,16 @@ pub fn stage(checkpoints: &Path, step: u64) -> Result<PathBuf, CheckpointError> 
 /// then removes all but the `keep` newest checkpoints. Returns the published folder.
 ///
 /// Until the rename, and at every moment of it, the newest checkpoint that loads is the
-/// previous one; nothing old goes before the new one is on the device.
+/// previous one; nothing old goes before the new one is on the device. A nameless folder that
+/// cannot be removed yet stays for the next save to remove.
 pub fn publish(checkpoints: &Path, manifest: &Manifest, keep: usize) -> Result<PathBuf, CheckpointError> {
     let step = manifest.run.step;
     for action in moves(checkpoints, step, keep)? {
-        action.run(manifest)?;
+        match (action.run(manifest), &action) {
+            // No checkpoint's name stands for it any more; the next save tries again.
+            (Err(_), Move::Remove(_)) => {}
+            (done, _) => done?,
+        }
     }
     Ok(checkpoints.join(step_name(step)))
 }

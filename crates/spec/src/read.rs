@@ -85,7 +85,7 @@ impl Reader<'_> {
         }
         Ok(Some(FineTuning {
             name: self.choice::<TaskName>("task.name")?,
-            train: self.text("task.train")?.ok_or_else(|| self.wrong("task.train", "the file of training examples"))?,
+            train: self.needed_text("task.train")?,
             valid: self.texts("task.valid")?,
             seeds: self.positive("task.seeds")?,
             epochs: if self.given("task.epochs") { Some(self.positive("task.epochs")?) } else { None },
@@ -342,6 +342,11 @@ impl Reader<'_> {
             Some(Entry { value: Value::String(text), .. }) => Ok(Some(text)),
             Some(_) => Err(self.wrong(key, "a string")),
         }
+    }
+
+    fn needed_text(&self, key: &str) -> Result<String, SpecError> {
+        self.entry(key)?;
+        self.text(key).map(Option::unwrap_or_default)
     }
 
     fn choice<T: FromStr<Err = String>>(&self, key: &str) -> Result<T, SpecError> {

@@ -134,9 +134,10 @@ impl MetricsFile {
     /// kill cut short, go: their steps will be taken again.
     pub fn go_on(path: &Path, step: u64) -> Result<Self, TrainError> {
         let failed = |source| TrainError::Output { path: path.display().to_string(), source };
-        let text = match std::fs::read_to_string(path) {
+        let text = match std::fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(failed)?,
+            // A line that a power cut left damaged is no JSON, and goes.
+            bytes => String::from_utf8_lossy(&bytes.map_err(failed)?).into_owned(),
         };
         let kept = kept(&text, step);
         if kept.len() < text.len() {

@@ -145,7 +145,7 @@ impl<B: Backend> Rank<'_, B> {
     fn loss_differs(&self, again: &Again, state: &RunState) -> Option<String> {
         let (&Again::Same { sample, loss, recorded }, Some(probe)) = (again, &state.probe) else { return None };
         let tolerance = loss_tolerance(&probe.precision, self.job.run.train.precision);
-        let off = (loss - recorded).abs() / recorded.abs().max(1e-3);
+        let off = (loss - recorded).abs() / recorded.abs().max(1.0);
         // Written so that a loss that is no number differs too.
         let same = off <= tolerance;
         (!same).then(|| format!("the loss of sample {sample} is {loss} here and was {recorded} when it was saved"))
@@ -172,5 +172,8 @@ fn tokens_checksum(micro: &Microbatch) -> u32 {
     let mut checksum = Checksum::new();
     micro.tokens.iter().for_each(|token| checksum.update(&token.to_le_bytes()));
     micro.labels.iter().for_each(|label| checksum.update(&label.to_le_bytes()));
+    micro.types.iter().for_each(|kind| checksum.update(&kind.to_le_bytes()));
+    micro.lengths.iter().for_each(|&length| checksum.update(&(length as u64).to_le_bytes()));
+    micro.classes.iter().chain(&micro.ends).for_each(|class| checksum.update(&class.to_le_bytes()));
     (checksum.value() & u128::from(u32::MAX)) as u32
 }

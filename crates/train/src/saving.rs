@@ -39,7 +39,9 @@ impl Job {
         // Summed in the order of ranks, whoever was first: a sum depends on its order.
         parts.sort_by_key(|(rank, ..)| *rank);
         let squares = [0, 1, 2].map(|kind| parts.iter().map(|(.., squares)| squares[kind]).sum());
-        let run = RunState { norms: Some(Norms::of_squares(squares)), ..run };
+        // A norm that is no number has no form in JSON.
+        let finite = squares.iter().all(|square: &f64| square.is_finite());
+        let run = RunState { norms: finite.then(|| Norms::of_squares(squares)), ..run };
         let records = parts.into_iter().map(|(_, record, _)| record).collect();
         let manifest = Manifest::assemble(&self.run.model, run, records)?;
         let checkpoints = self.folder.join("checkpoints");

@@ -121,14 +121,16 @@ impl Metadata<'_> {
     fn scaling(&self) -> Result<Vec<(&'static str, Fact)>, CheckpointError> {
         let kind = match self.find("rope.scaling.type")? {
             Some(Value::Text(kind)) => kind.as_str(),
-            _ => "none",
+            Some(_) => return Err(self.unsupported("`rope.scaling.type` is no word".to_string(), "convert it again")),
+            // What the format's own reader takes; older files give the factor alone.
+            None => "linear",
         };
         let number = |key: &str| self.number(&format!("rope.scaling.{key}"));
         let factor = number("factor")?.or(self.number("rope.scale_linear")?).unwrap_or(1.0);
         let words = |kind: &str| ("rope.scaling", Fact::String(kind.to_string()));
         match kind {
             "none" => Ok(Vec::new()),
-            _ if factor == 1.0 => Ok(Vec::new()),
+            "linear" | "yarn" if factor == 1.0 => Ok(Vec::new()),
             "linear" => Ok(vec![words("linear"), ("rope.factor", Fact::Float(factor))]),
             "yarn" if number("attn_factor")?.is_some_and(|factor| factor != 1.0) => {
                 Err(self

@@ -240,7 +240,7 @@ impl Entry {
     fn place(self, file: &PositionedFile, start: u64) -> Result<(String, Tensor), CheckpointError> {
         let wrong = |problem: String| damaged(file, &format!("tensor `{}`", self.name), problem);
         let elements = self.shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
-        let elements = elements.filter(|&elements| elements > 0 && elements < 1 << 48);
+        let elements = elements.filter(|&elements| !self.shape.is_empty() && elements > 0 && elements < 1 << 48);
         let elements = elements.ok_or_else(|| wrong(format!("its shape is {:?}", self.shape)))?;
         let element = element(self.kind);
         let bytes = match element {

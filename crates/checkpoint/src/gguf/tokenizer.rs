@@ -62,7 +62,8 @@ fn byte_level(metadata: &Metadata) -> Result<Json, Problem> {
         "vocab": vocabulary(&tokens)?,
         "merges": pairs.collect::<Result<Vec<_>, Problem>>()?,
     });
-    let post = template(metadata, &tokens, false)?;
+    // The kinds that keep whole words are also those that begin a text by default.
+    let post = template(metadata, &tokens, ignore_merges)?;
     Ok(document(added(metadata, &tokens)?, (normalizer, pre), post, byte_level(true), model))
 }
 
