@@ -73,7 +73,9 @@ impl<B: Backend> Rank<'_, B> {
     /// computes it; every rank has it.
     pub(crate) fn probe(&self, sample: u64) -> Result<Probe, TrainError> {
         let mut all = [0.0; 5];
-        let micro = microbatch(self.job.train.as_ref(), [sample]);
+        // One of several options is judged beside the others.
+        let group = self.job.run.model.task.map_or(1, |task| task.group()) as u64;
+        let micro = microbatch(self.job.train.as_ref(), sample..sample + group);
         if let (0, Ok(micro)) = (self.place.data, &micro) {
             let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
             let run = |chunk: usize, input| {
