@@ -77,8 +77,7 @@ optimizer = { lr = 3e-3, warmup_steps = 5 }
 #[test]
 fn evaluation_scores_every_target_once_over_any_number_of_replicas() {
     let place = Place::new();
-    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
-    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.small_corpus("corpus");
     place.write(
         "batches.json",
         r#"{"batches": [{"tokens": [[1, 2], [3, 4], [5, 6]], "labels": [[2, 3], [4, 5], [6, 7]]}]}"#,
@@ -115,8 +114,7 @@ train = { steps = 1, micro_batch = 1, eval_every = 1, eval_steps = 1000 }
 #[test]
 fn a_run_cannot_begin_to_train_on_what_it_held_out() {
     let place = Place::new();
-    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
-    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.small_corpus("corpus");
     place.write(
         "run.toml",
         r#"

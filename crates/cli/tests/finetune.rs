@@ -20,19 +20,9 @@ fn tokenizer(place: &Place) -> usize {
     let years: Vec<String> = (1880..1900).map(|year| year.to_string()).collect();
     let words = NAMES.iter().chain(&GOOD).chain(&BAD).chain(&OTHER).copied().chain(years.iter().map(String::as_str));
     let pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].into_iter().chain(words);
-    let vocab: serde_json::Map<String, Value> = pieces.zip(0..).map(|(piece, id)| (piece.into(), json!(id))).collect();
-    let size = vocab.len();
-    let document = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "post_processor": null,
-        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-                       "strip_accents": null, "lowercase": true},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100, "vocab": vocab}
-    });
-    place.write("tokenizer.json", document.to_string());
-    size
+    let pieces: Vec<&str> = pieces.collect();
+    place.write("vocab.txt", pieces.join("\n"));
+    pieces.len()
 }
 
 /// A small encoder whose weights are drawn, on one task.
@@ -43,7 +33,7 @@ fn write_run(place: &Place, task: &str, more: &str) {
         format!(
             r#"
 run = {{ dir = "run", threads = 2 }}
-data = {{ tokenizer = "tokenizer.json" }}
+data = {{ tokenizer = "vocab.txt" }}
 task = {{ {task} }}
 [model]
 arch = "bert"
@@ -228,7 +218,7 @@ fn wrong_inputs_are_refused_with_their_place() {
     place.write("bad-label.tsv", "id\tfirst\tsecond\tis_consecutive\n1\tanna .\tbert .\t1\n2\tida .\tjane .\tmaybe\n");
     refused(&["--set", "task.valid=[\"bad-label.tsv\"]"], &["bad-label.tsv:3", "maybe", "expected 0 or 1"]);
     refused(&["--set", "task.train=nowhere.tsv"], &["nowhere.tsv"]);
-    refused(&["--set", "model.vocab_size=50"], &["tokenizer.json", "vocabulary of 50", "do not belong together"]);
+    refused(&["--set", "model.vocab_size=50"], &["vocab.txt", "vocabulary of 50", "do not belong together"]);
     refused(&["--set", "model.arch=gpt"], &["task.name", "asks for an encoder"]);
     refused(&["--set", "task.name=mlni"], &["`mlni` is not a task; choose one of mnli"]);
     refused(&["--set", "task.valid=[]"], &["task.valid names no file"]);

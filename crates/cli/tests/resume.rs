@@ -132,8 +132,7 @@ fn each_step_has_one_line_and_old_checkpoints_go() {
 #[test]
 fn a_batch_that_grows_goes_on_growing_after_a_resume() {
     let place = Place::new();
-    place.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
-    place.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", "corpus"]);
+    place.small_corpus("corpus");
     place.write(
         "run.toml",
         r#"

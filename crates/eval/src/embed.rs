@@ -4,12 +4,12 @@
 //! turn. An encoder does not look at padding, so that a vector does not depend on its batch.
 
 use crate::downstream::{Padded, Sequence, mean_pool};
-use crate::ranks::{Passed, Rank, on_ranks};
+use crate::ranks::{Passed, Rank, longest_first, on_ranks};
 use crate::{EvalError, Loaded};
-use henge_comm::{Group, Reduce, threads};
+use henge_comm::threads;
 use henge_model::Microbatch;
 use henge_spec::Layout;
-use henge_tensor::{Backend, ViewMut};
+use henge_tensor::Backend;
 use std::sync::Arc;
 
 /// What to make vectors of, and with what.
@@ -46,9 +46,7 @@ where
 
 impl Embedding {
     fn check(&self) -> Result<(), EvalError> {
-        if self.batch == 0 {
-            return Err(EvalError::Setting { setting: "batch", value: "0".into(), expected: "it must be 1 or more" });
-        }
+        EvalError::refuse_zero("batch", self.batch)?;
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| self.check_sequence(index, sequence))
     }
 
@@ -61,19 +59,14 @@ impl Embedding {
             let (tokens, limit) = (tokens.len(), model.seq_len);
             return Err(EvalError::TooLong { place, tokens, limit, fix: "shorten it" });
         }
-        match tokens.iter().find(|&&token| token as usize >= model.vocab_size) {
-            Some(&token) => Err(EvalError::TokenBeyondVocabulary { place, token, vocab_size: model.vocab_size }),
-            None => Ok(()),
-        }
+        EvalError::refuse_foreign(tokens, model.vocab_size, place)
     }
 
     fn run<B: Backend>(&self, rank: &Rank<B>) -> Result<Vec<Vec<f32>>, EvalError> {
-        let grid = rank.comm.grid();
-        let (replica, replicas) = (grid.place(rank.comm.rank()).data, grid.axes().data);
         let hidden_size = self.loaded.model().hidden;
         let mut table = vec![0.0; self.sequences.len() * hidden_size];
-        let order = self.by_length();
-        for (index, batch) in order.chunks(self.batch).enumerate().filter(|(index, _)| index % replicas == replica) {
+        let order = longest_first(self.sequences.len(), |at| self.sequences[at].tokens.len());
+        for (index, batch) in rank.own_batches(&order, self.batch) {
             let padded = Padded::new(batch.iter().map(|&at| &self.sequences[at]), None, 0);
             let micro = self.microbatch(batch, &padded);
             let hidden = rank.pass(index, micro.tokens.len(), |at, input| {
@@ -88,17 +81,8 @@ impl Embedding {
                 place.iter_mut().zip(vector).for_each(|(out, value)| *out = f64::from(value));
             }
         }
-        // Each vector stands in one replica's table and is zero in the others'.
-        rank.comm.all_reduce(Group::Data, ViewMut::of(&mut table), Reduce::Sum)?;
-        rank.broadcast_from_last_stage(&mut table)?;
+        rank.gather(&mut table)?;
         Ok(table.chunks(hidden_size).map(|vector| vector.iter().map(|&value| value as f32).collect()).collect())
-    }
-
-    /// Sequences by length, so that little is padded.
-    fn by_length(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.sequences.len()).collect();
-        order.sort_by_key(|&at| std::cmp::Reverse(self.sequences[at].tokens.len()));
-        order
     }
 
     fn microbatch(&self, batch: &[usize], padded: &Padded) -> Microbatch {

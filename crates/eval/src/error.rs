@@ -155,4 +155,20 @@ impl EvalError {
             _ => true,
         }
     }
+
+    /// A setting that counts things is not 0.
+    pub(crate) fn refuse_zero(setting: &'static str, value: usize) -> Result<(), Self> {
+        if value > 0 {
+            return Ok(());
+        }
+        Err(Self::Setting { setting, value: "0".to_string(), expected: "it must be 1 or more" })
+    }
+
+    /// Every token of `place` is below the model's vocabulary.
+    pub(crate) fn refuse_foreign(tokens: &[u32], vocab_size: usize, place: String) -> Result<(), Self> {
+        match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            Some(&token) => Err(Self::TokenBeyondVocabulary { place, token, vocab_size }),
+            None => Ok(()),
+        }
+    }
 }

@@ -113,11 +113,8 @@ impl Generation {
                 "prompts are not shared among replicas; leave d out, or start one command a replica".to_string();
             return Err(EvalError::Layout { tensor, pipeline, data, problem });
         }
-        for (setting, value) in [("batch", self.batch), ("max-tokens", self.max_tokens)] {
-            if value == 0 {
-                return Err(EvalError::Setting { setting, value: "0".to_string(), expected: "it must be 1 or more" });
-            }
-        }
+        EvalError::refuse_zero("batch", self.batch)?;
+        EvalError::refuse_zero("max-tokens", self.max_tokens)?;
         self.prompts.iter().enumerate().try_for_each(|(index, prompt)| self.check_prompt(index, prompt))
     }
 
@@ -132,10 +129,7 @@ impl Generation {
             let fix = "shorten it, or keep its end only";
             return Err(EvalError::TooLong { place, tokens: prompt.len(), limit, fix });
         }
-        match prompt.iter().find(|&&token| token as usize >= vocab_size) {
-            Some(&token) => Err(EvalError::TokenBeyondVocabulary { place, token, vocab_size }),
-            None => Ok(()),
-        }
+        EvalError::refuse_foreign(prompt, vocab_size, place)
     }
 
     fn run<B: Backend>(&self, rank: &Rank<B>) -> Result<Vec<Completion>, EvalError> {

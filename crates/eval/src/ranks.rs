@@ -3,7 +3,7 @@
 use crate::{EvalError, Loaded};
 use henge_checkpoint::Block;
 use henge_comm::threads::{self, Cause};
-use henge_comm::{Comm, Grid, Group, Tag};
+use henge_comm::{Comm, Grid, Group, Reduce, Tag};
 use henge_model::{Context, Dropouts, Place, Stage, Store};
 use henge_spec::{Layout, Recompute};
 use henge_tensor::{Backend, ViewMut};
@@ -101,6 +101,20 @@ impl<'a, B: Backend> Rank<'a, B> {
         }
     }
 
+    /// This replica's batches of `batch` items of `order`, with the number of each among all:
+    /// replicas take them in turn.
+    pub fn own_batches<'o>(&self, order: &'o [usize], batch: usize) -> impl Iterator<Item = (usize, &'o [usize])> {
+        let (replica, replicas) = (self.comm.grid().place(self.comm.rank()).data, self.comm.grid().axes().data);
+        order.chunks(batch).enumerate().filter(move |(index, _)| index % replicas == replica)
+    }
+
+    /// Makes a table whole on every rank: each entry is known to one replica's last stage and
+    /// is zero in the others'.
+    pub fn gather(&self, table: &mut [f64]) -> Result<(), EvalError> {
+        self.comm.all_reduce(Group::Data, ViewMut::of(table), Reduce::Sum)?;
+        self.broadcast_from_last_stage(table)
+    }
+
     /// Whether this rank stands for its replica's last stage in reports.
     pub fn speaks(&self) -> bool {
         self.place.is_last() && self.place.tensor == 0
@@ -114,6 +128,13 @@ impl<'a, B: Backend> Rank<'a, B> {
     fn peer(&self, pipeline: usize) -> usize {
         self.comm.grid().on_pipeline(self.comm.rank(), pipeline)
     }
+}
+
+/// Items from the longest to the shortest, so that little of a batch is padding.
+pub(crate) fn longest_first(items: usize, length: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..items).collect();
+    order.sort_by_key(|&item| std::cmp::Reverse(length(item)));
+    order
 }
 
 fn tag(stage: usize, index: usize) -> Tag {

@@ -5,12 +5,12 @@
 //! several batches at once. What a passage scores does not depend on its batch: padding
 //! stands behind its tokens, where a causal model does not look.
 
-use crate::ranks::{Passed, Rank, on_ranks};
+use crate::ranks::{Passed, Rank, longest_first, on_ranks};
 use crate::{EvalError, Loaded};
-use henge_comm::{Group, Reduce, threads};
+use henge_comm::threads;
 use henge_model::{Microbatch, Score, Scored};
 use henge_spec::Layout;
-use henge_tensor::{Backend, ViewMut};
+use henge_tensor::Backend;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -72,14 +72,9 @@ where
 
 impl Scoring {
     fn check(&self) -> Result<(), EvalError> {
-        if self.batch == 0 {
-            return Err(EvalError::Setting { setting: "batch", value: "0".into(), expected: "it must be 1 or more" });
-        }
+        EvalError::refuse_zero("batch", self.batch)?;
         let model = self.loaded.model();
-        if let Some(&token) = self.tokens.iter().find(|&&token| token as usize >= model.vocab_size) {
-            let (place, vocab_size) = ("the text".to_string(), model.vocab_size);
-            return Err(EvalError::TokenBeyondVocabulary { place, token, vocab_size });
-        }
+        EvalError::refuse_foreign(&self.tokens, model.vocab_size, "the text".to_string())?;
         for (index, passage) in self.passages.iter().enumerate() {
             let inputs = passage.tokens.len().saturating_sub(1);
             assert!(passage.scored <= inputs, "{passage:?} scores more than it predicts");
@@ -92,12 +87,10 @@ impl Scoring {
     }
 
     fn run<B: Backend>(&self, rank: &Rank<B>) -> Result<Vec<Vec<Score>>, EvalError> {
-        let grid = rank.comm.grid();
-        let (replica, replicas) = (grid.place(rank.comm.rank()).data, grid.axes().data);
         let firsts = self.firsts();
         let mut table = vec![0.0; 2 * firsts.last().copied().unwrap_or(0)];
-        let order = self.by_length();
-        for (index, batch) in order.chunks(self.batch).enumerate().filter(|(index, _)| index % replicas == replica) {
+        let order = longest_first(self.passages.len(), |passage| self.passages[passage].tokens.len());
+        for (index, batch) in rank.own_batches(&order, self.batch) {
             let micro = self.microbatch(batch);
             let scores = rank.pass(index, micro.tokens.len(), |at, input| {
                 Ok(match rank.stage.score(at, &micro, input)? {
@@ -115,9 +108,7 @@ impl Scoring {
                 self.progress.advance(batch.len());
             }
         }
-        // Each score stands in one replica's table and is zero in the others'.
-        rank.comm.all_reduce(Group::Data, ViewMut::of(&mut table), Reduce::Sum)?;
-        rank.broadcast_from_last_stage(&mut table)?;
+        rank.gather(&mut table)?;
         let score = |pair: &[f64]| Score { loss: pair[0], is_best: pair[1] != 0.0 };
         let of_passage = |ends: &[usize]| table[2 * ends[0]..2 * ends[1]].chunks_exact(2).map(score).collect();
         Ok(firsts.windows(2).map(of_passage).collect())
@@ -131,13 +122,6 @@ impl Scoring {
             end
         });
         std::iter::once(0).chain(ends.collect::<Vec<_>>()).collect()
-    }
-
-    /// Passages by length, so that little is padded.
-    fn by_length(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.passages.len()).collect();
-        order.sort_by_key(|&passage| std::cmp::Reverse(self.passages[passage].tokens.len()));
-        order
     }
 
     fn microbatch(&self, batch: &[usize]) -> Microbatch {

@@ -53,11 +53,12 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Turns queries and keys, or their gradients back.
-    fn turn(&self, at: &Context<B>, qkv: &mut B::Activation, positions: &[u32], turn: Turn) {
+    /// Turns queries and keys, or their gradients back; positions are listed only where they
+    /// turn anything.
+    fn turn(&self, at: &Context<B>, qkv: &mut B::Activation, positions: impl FnOnce() -> Vec<u32>, turn: Turn) {
         let Some(Rotary(table)) = &self.rotary else { return };
         let heads = (at.model.heads + at.model.kv_heads) / at.place.tensors;
-        at.backend.rotate(qkv, &Rotation { table, positions, heads, turn });
+        at.backend.rotate(qkv, &Rotation { table, positions: &positions(), heads, turn });
     }
 
     /// As [`Branch::forward`] for new tokens of sequences whose earlier keys and values are
@@ -71,7 +72,7 @@ impl<B: Backend> Attention<B> {
         x: &B::Activation,
     ) -> Result<B::Activation, CommError> {
         let mut qkv = self.qkv.forward(at.backend, x);
-        self.turn(at, &mut qkv, &step.positions(), Turn::Forward);
+        self.turn(at, &mut qkv, || step.positions(), Turn::Forward);
         let heads = at.backend.attention_cached(&qkv, cache, &Self::cached_call(at, &step.runs, capacity));
         let mut branch = self.output.forward_partial(at.backend, &heads);
         at.reduce_forward(&mut branch)?;
@@ -136,7 +137,7 @@ impl<B: Backend> Branch<B> for Attention<B> {
         x: B::Activation,
     ) -> Result<(B::Activation, SavedAttention<B>), CommError> {
         let mut qkv = self.qkv.forward(at.backend, &x);
-        self.turn(at, &mut qkv, &micro.positions(), Turn::Forward);
+        self.turn(at, &mut qkv, || micro.positions(), Turn::Forward);
         let (heads, stats) = at.backend.attention(&qkv, &self.call(at, micro));
         let mut branch = self.output.forward_partial(at.backend, &heads);
         at.reduce_forward(&mut branch)?;
@@ -159,7 +160,7 @@ impl<B: Backend> Branch<B> for Attention<B> {
         let dheads = self.output.backward(at.backend, &heads, dy, grads);
         let mut dqkv = at.backend.attention_backward(&dheads, &qkv, &heads, &stats, &self.call(at, micro));
         drop((qkv, heads, dheads));
-        self.turn(at, &mut dqkv, &micro.positions(), Turn::Back);
+        self.turn(at, &mut dqkv, || micro.positions(), Turn::Back);
         let mut dx = self.qkv.backward(at.backend, &x, &dqkv, grads);
         at.reduce_backward(&mut dx)?;
         Ok(dx)

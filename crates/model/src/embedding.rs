@@ -86,13 +86,7 @@ impl<B: Backend> Embedding<B> {
         micro: &Microbatch,
     ) -> Result<(B::Activation, Option<SavedNorm<B>>), CommError> {
         let x = self.sum(at, &micro.tokens, &micro.positions(), &micro.types)?;
-        let (mut x, saved) = match &self.norm {
-            Some(norm) => {
-                let (y, saved) = norm.forward(at.backend, x);
-                (y, Some(saved))
-            }
-            None => (x, None),
-        };
+        let (mut x, saved) = Norm::forward_if_any(self.norm.as_ref(), at.backend, x);
         if let Some(mask) = at.mask(at.dropouts.embedding, micro, 0) {
             at.backend.dropout(&mut x, &mask);
         }
@@ -134,9 +128,7 @@ impl<B: Backend> Embedding<B> {
         if let Some(mask) = at.mask(at.dropouts.embedding, micro, 0) {
             at.backend.dropout(&mut dx, &mask);
         }
-        if let (Some(norm), Some(saved)) = (&self.norm, saved) {
-            dx = norm.backward_alone(at.backend, &dx, &saved, grads);
-        }
+        let dx = Norm::backward_if_any(self.norm.as_ref(), at.backend, dx, saved, grads);
         for (table, ids) in [(&self.positions, &micro.positions()), (&self.types, &micro.types)] {
             if let Some(table) = table {
                 table.add_gradient(at.backend, &dx, ids, grads);

@@ -22,15 +22,21 @@ use std::ops::Range;
 
 pub(crate) struct Head<B: Backend> {
     norm: Option<Norm<B>>,
-    encoder: Option<EncoderHead<B>>,
-    /// Of a fine-tuned encoder, in place of all that follows the norm.
-    task: Option<Task<B>>,
-    vocabulary: Option<Vocabulary<B>>,
+    ending: Ending<B>,
+}
+
+/// What follows the norm.
+enum Ending<B: Backend> {
+    Decoder(Vocabulary<B>),
+    Encoder(EncoderHead<B>),
+    /// Of a fine-tuned encoder.
+    Task(Task<B>),
 }
 
 /// What only an encoder has behind its last layer.
 struct EncoderHead<B: Backend> {
     transform: Transform<B>,
+    vocabulary: Vocabulary<B>,
     order: Order<B>,
 }
 
@@ -73,31 +79,31 @@ struct SavedEncoder<B: Backend> {
 impl<B: Backend> Head<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize, model: &Model, shares_embedding: bool) -> Self {
         let norm = || Norm::new(backend, store, chunk, "final_norm", model.norm_eps);
-        let encoder = || EncoderHead {
-            transform: Transform::new(backend, store, chunk, model),
-            order: Order::new(backend, store, chunk),
+        let vocabulary = || Vocabulary::new(backend, store, chunk, model, shares_embedding);
+        let ending = match (model.task, model.arch) {
+            (Some(task), _) => Ending::Task(Task::new(backend, store, chunk, task)),
+            (None, Arch::Bert) => Ending::Encoder(EncoderHead {
+                transform: Transform::new(backend, store, chunk, model),
+                vocabulary: vocabulary(),
+                order: Order::new(backend, store, chunk),
+            }),
+            (None, Arch::Gpt | Arch::Llama) => Ending::Decoder(vocabulary()),
         };
-        Self {
-            norm: (model.norm == NormPlacement::Pre).then(norm),
-            encoder: (model.arch == Arch::Bert && model.task.is_none()).then(encoder),
-            task: model.task.map(|task| Task::new(backend, store, chunk, task)),
-            vocabulary: model.task.is_none().then(|| Vocabulary::new(backend, store, chunk, model, shares_embedding)),
-        }
+        Self { norm: (model.norm == NormPlacement::Pre).then(norm), ending }
     }
 
     pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
         if let Some(norm) = &mut self.norm {
             norm.refresh(backend, values);
         }
-        if let Some(EncoderHead { transform, order }) = &mut self.encoder {
-            transform.refresh(backend, values);
-            order.refresh(backend, values);
-        }
-        if let Some(task) = &mut self.task {
-            task.refresh(backend, values);
-        }
-        if let Some(vocabulary) = &mut self.vocabulary {
-            vocabulary.refresh(backend, values);
+        match &mut self.ending {
+            Ending::Decoder(vocabulary) => vocabulary.refresh(backend, values),
+            Ending::Encoder(EncoderHead { transform, vocabulary, order }) => {
+                transform.refresh(backend, values);
+                vocabulary.refresh(backend, values);
+                order.refresh(backend, values);
+            }
+            Ending::Task(task) => task.refresh(backend, values),
         }
     }
 
@@ -111,25 +117,19 @@ impl<B: Backend> Head<B> {
         mut gradient: LossGradient<B>,
     ) -> Result<(Losses, SavedHead<B>), CommError> {
         let (hidden, norm) = self.normed(at.backend, x);
-        if let Some(task) = &self.task {
-            let (classes, saved) = task.forward(at.backend, hidden, micro, gradient.class_scale);
-            return Ok((Losses { tokens: vec![], classes }, SavedHead { norm, ending: SavedEnding::Task(saved) }));
-        }
-        let Some(EncoderHead { transform, order }) = &self.encoder else {
-            let scoring = self.vocabulary().of(at, embedding, &hidden, &micro.labels);
-            let (tokens, dscored) = scoring.losses_and_gradient(&mut gradient)?;
-            let ending = SavedEnding::Decoder { dscored };
-            return Ok((Losses { tokens, classes: vec![] }, SavedHead { norm, ending }));
+        let (losses, ending) = match &self.ending {
+            Ending::Decoder(vocabulary) => {
+                let scoring = vocabulary.of(at, embedding, &hidden, &micro.labels);
+                let (tokens, dscored) = scoring.losses_and_gradient(&mut gradient)?;
+                (Losses { tokens, classes: vec![] }, SavedEnding::Decoder { dscored })
+            }
+            Ending::Encoder(head) => head.forward(at, embedding, &hidden, micro, gradient)?,
+            Ending::Task(task) => {
+                let (classes, saved) = task.forward(at.backend, hidden, micro, gradient.class_scale);
+                (Losses { tokens: vec![], classes }, SavedEnding::Task(saved))
+            }
         };
-        let (scored, labels) = scored(&micro.labels);
-        let (features, transform) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
-        let scoring = self.vocabulary().of(at, embedding, &features, &labels);
-        let (found, dscored) = scoring.losses_and_gradient(&mut gradient)?;
-        let (classes, order) = order.forward(at.backend, &hidden, &micro.classes, &mut gradient);
-        let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), classes };
-        let shape = (hidden.rows(), hidden.columns());
-        let saved = SavedEncoder { shape, scored, transform, order };
-        Ok((losses, SavedHead { norm, ending: SavedEnding::Encoder { dscored, saved } }))
+        Ok((losses, SavedHead { norm, ending }))
     }
 
     /// Gradient of the input.
@@ -140,22 +140,19 @@ impl<B: Backend> Head<B> {
         grads: &mut B::Buffer,
     ) -> Result<B::Activation, CommError> {
         let SavedHead { norm, ending } = saved;
-        let dhidden = match (ending, &self.encoder, &self.task) {
-            (SavedEnding::Task(saved), _, Some(task)) => task.backward(at.backend, saved, grads),
-            (SavedEnding::Encoder { mut dscored, saved }, Some(head), _) => {
-                at.reduce_backward(&mut dscored)?;
-                head.backward(at.backend, &dscored, saved, grads)
-            }
-            (SavedEnding::Decoder { mut dscored }, None, None) => {
+        let dhidden = match (ending, &self.ending) {
+            (SavedEnding::Decoder { mut dscored }, Ending::Decoder(_)) => {
                 at.reduce_backward(&mut dscored)?;
                 dscored
             }
+            (SavedEnding::Encoder { mut dscored, saved }, Ending::Encoder(head)) => {
+                at.reduce_backward(&mut dscored)?;
+                head.backward(at.backend, &dscored, saved, grads)
+            }
+            (SavedEnding::Task(saved), Ending::Task(task)) => task.backward(at.backend, saved, grads),
             _ => unreachable!("what a head saved is of its own kind"),
         };
-        Ok(match (&self.norm, norm) {
-            (Some(norm), Some(saved)) => norm.backward_alone(at.backend, &dhidden, &saved, grads),
-            _ => dhidden,
-        })
+        Ok(Norm::backward_if_any(self.norm.as_ref(), at.backend, dhidden, norm, grads))
     }
 
     /// The losses, nothing kept.
@@ -167,18 +164,17 @@ impl<B: Backend> Head<B> {
         micro: &Microbatch,
     ) -> Result<Losses, CommError> {
         let (hidden, _) = self.normed(at.backend, x);
-        if let Some(task) = &self.task {
-            return Ok(Losses { tokens: vec![], classes: task.forward(at.backend, hidden, micro, 0.0).0 });
+        match &self.ending {
+            Ending::Decoder(vocabulary) => {
+                let tokens = vocabulary.of(at, embedding, &hidden, &micro.labels).losses()?;
+                Ok(Losses { tokens, classes: vec![] })
+            }
+            Ending::Encoder(head) => head.evaluate(at, embedding, &hidden, micro),
+            Ending::Task(task) => {
+                let (classes, _) = task.forward(at.backend, hidden, micro, 0.0);
+                Ok(Losses { tokens: vec![], classes })
+            }
         }
-        let Some(EncoderHead { transform, order }) = &self.encoder else {
-            let tokens = self.vocabulary().of(at, embedding, &hidden, &micro.labels).losses()?;
-            return Ok(Losses { tokens, classes: vec![] });
-        };
-        let (scored, labels) = scored(&micro.labels);
-        let (features, _) = transform.forward(at.backend, at.backend.take_rows(&hidden, &scored));
-        let found = self.vocabulary().of(at, embedding, &features, &labels).losses()?;
-        let classes = order.losses(at.backend, &hidden, &micro.classes);
-        Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), classes })
     }
 
     /// Loss of each row of `x`, and whether its target has the largest logit.
@@ -189,8 +185,8 @@ impl<B: Backend> Head<B> {
         x: B::Activation,
         targets: &[i64],
     ) -> Result<Vec<Score>, CommError> {
-        let features = self.features(at.backend, x);
-        self.vocabulary().of(at, embedding, &features, targets).scores()
+        let (features, vocabulary) = self.features(at.backend, x);
+        vocabulary.of(at, embedding, &features, targets).scores()
     }
 
     /// A task's logits of each sequence: `[b, classes]`, `[b, 1]` or, of spans, `[b, s, 2]`.
@@ -198,12 +194,15 @@ impl<B: Backend> Head<B> {
     /// # Panics
     /// On the head of another kind of model.
     pub fn task_logits(&self, backend: &B, x: B::Activation, sequences: usize) -> Vec<f32> {
-        let (hidden, _) = self.normed(backend, x);
-        self.task.as_ref().expect("a fine-tuned model has a task").logits(backend, hidden, sequences)
+        let Ending::Task(task) = &self.ending else { panic!("only a fine-tuned model has a task") };
+        task.logits(backend, self.normed(backend, x).0, sequences)
     }
 
     /// This rank's logits `[rows, V/t]` of some tokens, on the host, with the global index
     /// of the first column.
+    ///
+    /// # Panics
+    /// On the head of a task.
     pub fn logits(
         &self,
         at: &Context<B>,
@@ -211,36 +210,59 @@ impl<B: Backend> Head<B> {
         x: B::Activation,
         rows: Range<usize>,
     ) -> (Vec<f32>, usize) {
-        let features = self.features(at.backend, x);
+        let (features, vocabulary) = self.features(at.backend, x);
         let labels = vec![-1; features.rows()];
-        self.vocabulary().of(at, embedding, &features, &labels).logits(rows)
+        vocabulary.of(at, embedding, &features, &labels).logits(rows)
     }
 
-    fn vocabulary(&self) -> &Vocabulary<B> {
-        self.vocabulary.as_ref().expect("a task's head scores no vocabulary")
-    }
-
-    /// What the vocabulary sees of the last layer's output.
-    fn features(&self, backend: &B, x: B::Activation) -> B::Activation {
+    /// What the vocabulary sees of the last layer's output, and the vocabulary.
+    fn features(&self, backend: &B, x: B::Activation) -> (B::Activation, &Vocabulary<B>) {
         let (hidden, _) = self.normed(backend, x);
-        match &self.encoder {
-            Some(head) => head.transform.forward(backend, hidden).0,
-            None => hidden,
+        match &self.ending {
+            Ending::Decoder(vocabulary) => (hidden, vocabulary),
+            Ending::Encoder(head) => (head.transform.forward(backend, hidden).0, &head.vocabulary),
+            Ending::Task(_) => panic!("a task's head scores no vocabulary"),
         }
     }
 
     pub(crate) fn normed(&self, backend: &B, x: B::Activation) -> (B::Activation, Option<SavedNorm<B>>) {
-        match &self.norm {
-            Some(norm) => {
-                let (hidden, saved) = norm.forward(backend, x);
-                (hidden, Some(saved))
-            }
-            None => (x, None),
-        }
+        Norm::forward_if_any(self.norm.as_ref(), backend, x)
     }
 }
 
 impl<B: Backend> EncoderHead<B> {
+    fn forward(
+        &self,
+        at: &Context<B>,
+        embedding: Option<&Table<B>>,
+        hidden: &B::Activation,
+        micro: &Microbatch,
+        mut gradient: LossGradient<B>,
+    ) -> Result<(Losses, SavedEnding<B>), CommError> {
+        let (scored, labels) = scored(&micro.labels);
+        let (features, transform) = self.transform.forward(at.backend, at.backend.take_rows(hidden, &scored));
+        let scoring = self.vocabulary.of(at, embedding, &features, &labels);
+        let (found, dscored) = scoring.losses_and_gradient(&mut gradient)?;
+        let (classes, order) = self.order.forward(at.backend, hidden, &micro.classes, &mut gradient);
+        let losses = Losses { tokens: spread(&found, &scored, micro.labels.len()), classes };
+        let shape = (hidden.rows(), hidden.columns());
+        Ok((losses, SavedEnding::Encoder { dscored, saved: SavedEncoder { shape, scored, transform, order } }))
+    }
+
+    fn evaluate(
+        &self,
+        at: &Context<B>,
+        embedding: Option<&Table<B>>,
+        hidden: &B::Activation,
+        micro: &Microbatch,
+    ) -> Result<Losses, CommError> {
+        let (scored, labels) = scored(&micro.labels);
+        let (features, _) = self.transform.forward(at.backend, at.backend.take_rows(hidden, &scored));
+        let found = self.vocabulary.of(at, embedding, &features, &labels).losses()?;
+        let classes = self.order.losses(at.backend, hidden, &micro.classes);
+        Ok(Losses { tokens: spread(&found, &scored, micro.labels.len()), classes })
+    }
+
     /// Gradient of the last layer's normed output.
     fn backward(
         &self,

@@ -40,6 +40,7 @@ mod linear;
 mod mlp;
 mod norm;
 mod order;
+mod pooler;
 mod residual;
 mod scoring;
 mod stage;

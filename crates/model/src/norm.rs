@@ -82,6 +82,31 @@ impl<B: Backend> Norm<B> {
         }
     }
 
+    /// The norm's output where there is a norm, else `x` itself.
+    pub fn forward_if_any(norm: Option<&Self>, backend: &B, x: B::Activation) -> (B::Activation, Option<SavedNorm<B>>) {
+        match norm {
+            Some(norm) => {
+                let (y, saved) = norm.forward(backend, x);
+                (y, Some(saved))
+            }
+            None => (x, None),
+        }
+    }
+
+    /// Gradient of the input where there is a norm, else `dy` itself.
+    pub fn backward_if_any(
+        norm: Option<&Self>,
+        backend: &B,
+        dy: B::Activation,
+        saved: Option<SavedNorm<B>>,
+        grads: &mut B::Buffer,
+    ) -> B::Activation {
+        match (norm, saved) {
+            (Some(norm), Some(saved)) => norm.backward_alone(backend, &dy, &saved, grads),
+            _ => dy,
+        }
+    }
+
     /// Gradient of the input alone.
     pub fn backward_alone(
         &self,

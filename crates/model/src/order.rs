@@ -1,31 +1,29 @@
 //! The order of an encoder's two sentences, judged from the first token (1909.08053, section
-//! 5.3; 1909.11942): `tanh(x w^T + bias)`, then two classes. Whole on every tensor rank.
+//! 5.3; 1909.11942): pooler, then two classes. Whole on every tensor rank.
 
 use crate::Store;
 use crate::embedding::Table;
-use crate::linear::Linear;
 use crate::norm::Parameter;
+use crate::pooler::{Pooler, SavedPooler};
 use crate::vocabulary::LossGradient;
-use henge_tensor::{Backend, Matrix, NonLinearity, VocabularyShard};
+use henge_tensor::{Backend, Matrix, VocabularyShard};
 
 pub(crate) struct Order<B: Backend> {
-    pooler: Linear<B>,
+    pooler: Pooler<B>,
     classes: Table<B>,
     bias: Parameter<B>,
 }
 
 /// What backward needs.
 pub(crate) struct SavedOrder<B: Backend> {
-    rows: Vec<usize>,
-    first: B::Activation,
-    pre: B::Activation,
+    pooler: SavedPooler<B>,
     dpooled: B::Activation,
 }
 
 impl<B: Backend> Order<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize) -> Self {
         Self {
-            pooler: Linear::new(backend, store, chunk, &["pooler".to_string()]),
+            pooler: Pooler::new(backend, store, chunk),
             classes: Table::new(backend, store, chunk, "order.weight"),
             bias: Parameter::find(backend, store, chunk, "order.bias").expect("classes have biases"),
         }
@@ -46,8 +44,7 @@ impl<B: Backend> Order<B> {
         order: &[i64],
         gradient: &mut LossGradient<B>,
     ) -> (Vec<f64>, SavedOrder<B>) {
-        let (rows, first) = first_tokens(backend, hidden, order.len());
-        let (pooled, pre) = self.pooler.forward_activated(backend, &first, NonLinearity::Tanh);
+        let (pooled, pooler) = self.pooler.forward(backend, hidden, order.len());
         let shard = shard(order);
         let (logits, stats) = backend.vocabulary_sweep(&pooled, &self.classes.weight, Some(&self.bias.vector), &shard);
         let losses = backend.vocabulary_losses(&stats, order);
@@ -65,13 +62,12 @@ impl<B: Backend> Order<B> {
             self.classes.at,
             Some(self.bias.at),
         );
-        (losses, SavedOrder { rows, first, pre, dpooled })
+        (losses, SavedOrder { pooler, dpooled })
     }
 
     /// Loss of each sequence, nothing kept.
     pub fn losses(&self, backend: &B, hidden: &B::Activation, order: &[i64]) -> Vec<f64> {
-        let (_, first) = first_tokens(backend, hidden, order.len());
-        let (pooled, _) = self.pooler.forward_activated(backend, &first, NonLinearity::Tanh);
+        let (pooled, _) = self.pooler.forward(backend, hidden, order.len());
         let bias = Some(&self.bias.vector);
         let (_, stats) = backend.vocabulary_sweep(&pooled, &self.classes.weight, bias, &shard(order));
         backend.vocabulary_losses(&stats, order)
@@ -79,18 +75,8 @@ impl<B: Backend> Order<B> {
 
     /// Adds the gradient of the first tokens to `dhidden`.
     pub fn backward(&self, backend: &B, saved: SavedOrder<B>, dhidden: &mut B::Activation, grads: &mut B::Buffer) {
-        let SavedOrder { rows, first, pre, dpooled } = saved;
-        let dpre = backend.activation_backward(dpooled, &pre, NonLinearity::Tanh);
-        backend.add_rows(dhidden, &rows, &self.pooler.backward(backend, &first, &dpre, grads));
+        self.pooler.backward(backend, saved.dpooled, saved.pooler, dhidden, grads);
     }
-}
-
-/// Rows of the first token of each sequence, and those rows, `[b, h]`.
-fn first_tokens<B: Backend>(backend: &B, hidden: &B::Activation, sequences: usize) -> (Vec<usize>, B::Activation) {
-    let seq = hidden.rows() / sequences.max(1);
-    let rows: Vec<usize> = (0..sequences).map(|sequence| sequence * seq).collect();
-    let first = backend.take_rows(hidden, &rows);
-    (rows, first)
 }
 
 /// The two classes are a small vocabulary that no rank splits.

@@ -97,11 +97,27 @@ impl<B: Backend> Store<B> {
         }
     }
 
-    /// Fills the values from elsewhere, block by block; what `read` leaves stays as it was.
+    /// Fills the values from elsewhere, block by block; what `read` leaves is zero.
     pub fn load<E>(&mut self, mut read: impl FnMut(&Slot, &mut [f32]) -> Result<(), E>) -> Result<(), E> {
         for slot in &self.slots {
-            let mut host = self.values.read_f32(slot.range.start, slot.range.len());
+            let mut host = vec![0.0; slot.range.len()];
             read(slot, &mut host)?;
+            self.values.write_f32(slot.range.start, &host);
+        }
+        Ok(())
+    }
+
+    /// As [`Store::load`]; a block of which `read` says that it has none is drawn.
+    pub fn load_or_draw<E>(
+        &mut self,
+        seed: u64,
+        mut read: impl FnMut(&Slot, &mut [f32]) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        for slot in &self.slots {
+            let mut host = vec![0.0; slot.range.len()];
+            if !read(slot, &mut host)? {
+                host = drawn(slot, seed);
+            }
             self.values.write_f32(slot.range.start, &host);
         }
         Ok(())

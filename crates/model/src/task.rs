@@ -5,13 +5,14 @@
 //! tokens of a sequence: a handful of numbers, taken on the host in double precision.
 
 use crate::linear::Linear;
+use crate::pooler::{Pooler, SavedPooler};
 use crate::{Microbatch, Store};
 use henge_spec::TaskHead;
-use henge_tensor::{Backend, Matrix, NonLinearity};
+use henge_tensor::{Backend, Matrix};
 
 pub(crate) struct Task<B: Backend> {
     head: TaskHead,
-    pooler: Option<Linear<B>>,
+    pooler: Option<Pooler<B>>,
     linear: Linear<B>,
 }
 
@@ -19,22 +20,19 @@ pub(crate) struct Task<B: Backend> {
 pub(crate) struct SavedTask<B: Backend> {
     /// Rows and columns of the encoder's output.
     shape: (usize, usize),
-    pooled: Option<Pooled<B>>,
+    pooler: Option<SavedPooler<B>>,
     /// What the linear layer saw.
     x: B::Activation,
     dlogits: B::Activation,
 }
 
-struct Pooled<B: Backend> {
-    rows: Vec<usize>,
-    first: B::Activation,
-    pre: B::Activation,
-}
-
 impl<B: Backend> Task<B> {
     pub fn new(backend: &B, store: &Store<B>, chunk: usize, head: TaskHead) -> Self {
-        let linear = |name: &str| Linear::new(backend, store, chunk, &[name.to_string()]);
-        Self { head, pooler: head.is_pooled().then(|| linear("pooler")), linear: linear("task") }
+        Self {
+            head,
+            pooler: head.is_pooled().then(|| Pooler::new(backend, store, chunk)),
+            linear: Linear::new(backend, store, chunk, &["task".to_string()]),
+        }
     }
 
     pub fn refresh(&mut self, backend: &B, values: &B::Buffer) {
@@ -54,11 +52,11 @@ impl<B: Backend> Task<B> {
         scale: f64,
     ) -> (Vec<f64>, SavedTask<B>) {
         let shape = (hidden.rows(), hidden.columns());
-        let (x, pooled) = self.pool(backend, hidden, micro.batch());
+        let (x, pooler) = self.pool(backend, hidden, micro.batch());
         let logits = self.linear.forward(backend, &x);
         let (losses, dlogits) = self.cross_entropy(&backend.download(&logits), micro, scale);
         let dlogits = backend.upload(logits.rows(), logits.columns(), &dlogits);
-        (losses, SavedTask { shape, pooled, x, dlogits })
+        (losses, SavedTask { shape, pooler, x, dlogits })
     }
 
     /// Logits of each sequence: `[b, classes]`, `[b, 1]` or, of spans, `[b, s, 2]`.
@@ -69,22 +67,19 @@ impl<B: Backend> Task<B> {
 
     /// Gradient of `hidden`.
     pub fn backward(&self, backend: &B, saved: SavedTask<B>, grads: &mut B::Buffer) -> B::Activation {
-        let SavedTask { shape, pooled, x, dlogits } = saved;
+        let SavedTask { shape, pooler: saved, x, dlogits } = saved;
         let dx = self.linear.backward(backend, &x, &dlogits, grads);
-        let (Some(pooler), Some(Pooled { rows, first, pre })) = (&self.pooler, pooled) else { return dx };
-        let dpre = backend.activation_backward(dx, &pre, NonLinearity::Tanh);
+        let (Some(pooler), Some(saved)) = (&self.pooler, saved) else { return dx };
         let mut dhidden = backend.zeroed(shape.0, shape.1);
-        backend.add_rows(&mut dhidden, &rows, &pooler.backward(backend, &first, &dpre, grads));
+        pooler.backward(backend, dx, saved, &mut dhidden, grads);
         dhidden
     }
 
-    fn pool(&self, backend: &B, hidden: B::Activation, sequences: usize) -> (B::Activation, Option<Pooled<B>>) {
+    /// What the linear layer sees.
+    fn pool(&self, backend: &B, hidden: B::Activation, sequences: usize) -> (B::Activation, Option<SavedPooler<B>>) {
         let Some(pooler) = &self.pooler else { return (hidden, None) };
-        let seq = hidden.rows() / sequences.max(1);
-        let rows: Vec<usize> = (0..sequences).map(|sequence| sequence * seq).collect();
-        let first = backend.take_rows(&hidden, &rows);
-        let (pooled, pre) = pooler.forward_activated(backend, &first, NonLinearity::Tanh);
-        (pooled, Some(Pooled { rows, first, pre }))
+        let (pooled, saved) = pooler.forward(backend, &hidden, sequences);
+        (pooled, Some(saved))
     }
 
     /// Loss of each sequence, an example's at its first, and the gradient of the logits.

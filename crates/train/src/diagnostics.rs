@@ -1,11 +1,11 @@
 //! Numbers to hold against other systems: first logits, gradient norms by name.
 
 use crate::TrainError;
-use crate::evaluation::pass;
+use crate::evaluation::last_hidden;
 use crate::executor::Stages;
 use crate::totals;
 use henge_comm::{Comm, Group};
-use henge_model::{Microbatch, Output};
+use henge_model::Microbatch;
 use henge_spec::{Model, parameters};
 use henge_tensor::{Backend, ViewMut};
 use serde::Serialize;
@@ -26,11 +26,8 @@ pub(crate) fn first_logits<B: Backend>(
     micro: &Microbatch,
 ) -> Result<FirstLogits, TrainError> {
     let vocab_size = stages.contexts[0].model.vocab_size;
-    let run =
-        |chunk: usize, input| Ok(Output::Hidden(stages.stages[chunk].hidden(&stages.contexts[chunk], micro, input)?));
-    let end = pass(backend, comm, stages, micro, 0, run)?;
     let mut both = vec![0.0; 2 * vocab_size];
-    if let Some(Output::Hidden(hidden)) = end {
+    if let Some(hidden) = last_hidden(backend, comm, stages, micro, 0)? {
         let chunk = stages.stages.len() - 1;
         let (stage, at) = (&stages.stages[chunk], &stages.contexts[chunk]);
         let last = micro.tokens.len() - 1;

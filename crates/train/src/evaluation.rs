@@ -7,13 +7,44 @@
 use crate::TrainError;
 use crate::executor::{Stages, tag};
 use henge_comm::Comm;
-use henge_model::{Microbatch, Output};
+use henge_model::{Losses, Microbatch, Output};
 use henge_schedule::{Direction, Message, virtual_stage};
 use henge_tensor::Backend;
 
+/// The losses of microbatch `index`, on the ranks of the last stage.
+pub(crate) fn losses<B: Backend>(
+    backend: &B,
+    comm: &dyn Comm<B::Activation>,
+    stages: &Stages<B>,
+    micro: &Microbatch,
+    index: usize,
+) -> Result<Option<Losses>, TrainError> {
+    let run = |chunk: usize, input| Ok(stages.stages[chunk].evaluate(&stages.contexts[chunk], micro, input)?);
+    Ok(match pass(backend, comm, stages, micro, index, run)? {
+        Some(Output::Losses(losses)) => Some(losses),
+        _ => None,
+    })
+}
+
+/// The hidden state `[b s, h]` behind the last layer for microbatch `index`, on the ranks of
+/// the last stage.
+pub(crate) fn last_hidden<B: Backend>(
+    backend: &B,
+    comm: &dyn Comm<B::Activation>,
+    stages: &Stages<B>,
+    micro: &Microbatch,
+    index: usize,
+) -> Result<Option<B::Activation>, TrainError> {
+    let hidden = |chunk: usize, input| stages.stages[chunk].hidden(&stages.contexts[chunk], micro, input);
+    Ok(match pass(backend, comm, stages, micro, index, |chunk, input| Ok(Output::Hidden(hidden(chunk, input)?)))? {
+        Some(Output::Hidden(hidden)) => Some(hidden),
+        _ => None,
+    })
+}
+
 /// Passes one microbatch through every stage and returns what the last stage of this rank
 /// makes of it. `run` is what each stage does.
-pub(crate) fn pass<'a, B: Backend>(
+fn pass<'a, B: Backend>(
     backend: &B,
     comm: &dyn Comm<B::Activation>,
     stages: &Stages<'a, B>,

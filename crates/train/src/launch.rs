@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Reads a block `(row, rows, column, columns)` of a logical parameter.
+/// Reads a block `(row, rows, column, columns)` of a logical parameter, or says that there is
+/// none.
 pub type ReadWeights =
-    Arc<dyn Fn(&Parameter, (usize, usize, usize, usize), &mut [f32]) -> Result<(), TrainError> + Send + Sync>;
+    Arc<dyn Fn(&Parameter, (usize, usize, usize, usize), &mut [f32]) -> Result<bool, TrainError> + Send + Sync>;
 
 /// What to report beyond the metrics.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +40,7 @@ pub struct Job {
     pub valid: Vec<(String, Arc<dyn Source>)>,
     /// Sets whose task logits the observer is told at the end of a fine-tuning run.
     pub predict: Vec<(String, Arc<dyn Source>)>,
-    /// Starting weights; drawn from the seed without. What it leaves of a block stays as drawn.
+    /// Starting weights; drawn from the seed without. A block that they lack is drawn too.
     pub weights: Option<ReadWeights>,
     /// Checkpoint to go on from.
     pub resume: Option<Arc<Checkpoint>>,

@@ -66,12 +66,8 @@ impl Source for PairValidationSource {
 
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
         let last = self.samples.distinct_samples() - 1;
-        let mut sequence = self.frame.sequence(self.samples.sample(position.min(last))?);
-        if position > last {
-            sequence.labels.fill(-1);
-            sequence.pair = sequence.pair.map(|pair| Pair { class: -1, ..pair });
-        }
-        Ok(sequence)
+        let sequence = self.frame.sequence(self.samples.sample(position.min(last))?);
+        Ok(if position > last { sequence.unscored() } else { sequence })
     }
 }
 

@@ -1,10 +1,10 @@
 //! A fine-tuned model's answers: a task's logits of every sequence of a set.
 
-use crate::evaluation::pass;
+use crate::evaluation::last_hidden;
 use crate::prefetch::Prefetch;
 use crate::rank::{Rank, stages};
 use crate::{Source, TrainError, totals};
-use henge_model::{Dropouts, Microbatch, Output};
+use henge_model::{Dropouts, Microbatch};
 use henge_tensor::Backend;
 use std::sync::Arc;
 
@@ -51,12 +51,7 @@ impl<B: Backend> Rank<'_, B> {
     /// A microbatch's logits, on the ranks of the last stage.
     fn logits_of(&self, micro: &Microbatch, index: usize) -> Result<Option<Vec<f64>>, TrainError> {
         let stages = stages(self.job, self.backend(), self.comm, &self.places, &self.stages, Dropouts::NONE);
-        let run = |chunk: usize, input| {
-            Ok(Output::Hidden(stages.stages[chunk].hidden(&stages.contexts[chunk], micro, input)?))
-        };
-        let Some(Output::Hidden(hidden)) = pass(self.backend(), self.comm, &stages, micro, index, run)? else {
-            return Ok(None);
-        };
+        let Some(hidden) = last_hidden(self.backend(), self.comm, &stages, micro, index)? else { return Ok(None) };
         let chunk = stages.stages.len() - 1;
         let logits = stages.stages[chunk].task_logits(&stages.contexts[chunk], hidden, micro);
         Ok(Some(logits.into_iter().map(f64::from).collect()))

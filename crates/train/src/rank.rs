@@ -1,6 +1,6 @@
 //! One rank of a run: its stages, its store, its optimizer, and the loop over steps.
 
-use crate::evaluation::pass;
+use crate::evaluation::losses;
 use crate::executor::{Executor, Stages, Work};
 use crate::metrics::{EvaluationReport, RunLog, StepReport};
 use crate::optimizer::{Optimizer, squares};
@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::totals::{self, LossSums};
 use crate::{Job, TrainError, diagnostics, memory};
 use henge_comm::{Comm, Group, Place as GridPlace, Reduce};
-use henge_model::{Context, Dropouts, Microbatch, Output, Place, Stage, Store};
+use henge_model::{Context, Dropouts, Microbatch, Place, Stage, Store};
 use henge_schedule::{Program, Shape};
 use henge_spec::{Arch, Home, Model, Precision, ScheduleKind};
 use henge_tensor::{Backend, Buffer, ViewMut};
@@ -88,9 +88,9 @@ impl<'a, B: Backend> Rank<'a, B> {
             })
             .collect();
         let mut store = Store::new(&backend, &run.model, &places);
-        store.draw(run.seed);
-        if let Some(weights) = &job.weights {
-            store.load(|slot, out| weights(&slot.parameter, slot.block, out))?;
+        match &job.weights {
+            Some(weights) => store.load_or_draw(run.seed, |slot, out| weights(&slot.parameter, slot.block, out))?,
+            None => store.draw(run.seed),
         }
         let stages = places.iter().enumerate();
         let stages =
@@ -374,24 +374,17 @@ impl<'a, B: Backend> Rank<'a, B> {
     /// Mean loss over the first batches of a set.
     fn evaluate(&self, set: &str, source: Arc<dyn Source>) -> Result<EvaluationReport, TrainError> {
         let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
-        let (mut sums, mut scored) = (LossSums::default(), [0.0; 2]);
+        let (mut sums, mut scored) = (LossSums::default(), LossSums::default());
         let mut batches = Prefetch::start(source, self.share(), 0..self.job.run.train.eval_steps, 0);
         while let Some(batch) = batches.next() {
             for (index, micro) in batch?.micros.iter().enumerate() {
-                let run = |chunk: usize, input| {
-                    let stage: &Stage<B> = &stages.stages[chunk];
-                    Ok(stage.evaluate(&stages.contexts[chunk], micro, input)?)
-                };
-                if let Some(Output::Losses(losses)) = pass(&self.backend, self.comm, &stages, micro, index, run)? {
+                if let Some(losses) = losses(&self.backend, self.comm, &stages, micro, index)? {
                     sums.add(&losses);
-                    let counts = LossSums::scored(std::slice::from_ref(micro)).as_array();
-                    scored.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                    scored.add_sums(LossSums::scored(std::slice::from_ref(micro)));
                 }
             }
         }
-        let mut all = [sums.as_array(), scored].concat();
-        totals::from_last_stage(self.comm, &mut all)?;
-        let (sums, scored) = (LossSums::of_array([all[0], all[1]]), LossSums::of_array([all[2], all[3]]));
+        let (sums, scored) = LossSums::from_last_stage(self.comm, sums, scored)?;
         let means = sums.over(scored);
         let (eval_loss, encoder) = (means.total(), self.job.run.model.arch == Arch::Bert);
         let step = self.progress.steps;

@@ -1,7 +1,7 @@
 //! What a resumed run goes on from, shown to a person and held against what was saved.
 
 use crate::TrainError;
-use crate::evaluation::pass;
+use crate::evaluation::losses;
 use crate::prefetch::microbatch;
 use crate::rank::{Rank, stages};
 use crate::saving::read_into;
@@ -9,7 +9,7 @@ use crate::totals::{self, LossSums};
 use henge_checkpoint::{Checkpoint, Kind, Norms, Probe, RunState};
 use henge_comm::Group;
 use henge_files::Checksum;
-use henge_model::{Dropouts, Microbatch, Output, Stage};
+use henge_model::{Dropouts, Microbatch};
 use henge_spec::Precision;
 use henge_tensor::Backend;
 use std::ops::Range;
@@ -72,29 +72,22 @@ impl<B: Backend> Rank<'_, B> {
     /// The loss of one sample without dropout, for the receipt of a resume. The first replica
     /// computes it; every rank has it.
     pub(crate) fn probe(&self, sample: u64) -> Result<Probe, TrainError> {
-        let mut all = [0.0; 5];
+        let (mut sums, mut scored, mut tokens) = (LossSums::default(), LossSums::default(), [0.0]);
         // One of several options is judged beside the others.
         let group = self.job.run.model.task.map_or(1, |task| task.group()) as u64;
         let micro = microbatch(self.job.train.as_ref(), sample..sample + group);
         if let (0, Ok(micro)) = (self.place.data, &micro) {
             let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
-            let run = |chunk: usize, input| {
-                let stage: &Stage<B> = &stages.stages[chunk];
-                Ok(stage.evaluate(&stages.contexts[chunk], micro, input)?)
-            };
-            let mut sums = LossSums::default();
-            if let Some(Output::Losses(losses)) = pass(&self.backend, self.comm, &stages, micro, 0, run)? {
+            if let Some(losses) = losses(&self.backend, self.comm, &stages, micro, 0)? {
                 sums.add(&losses);
             }
-            let scored = LossSums::scored(std::slice::from_ref(micro));
-            all[..2].copy_from_slice(&sums.as_array());
-            all[2..4].copy_from_slice(&scored.as_array());
-            all[4] = f64::from(tokens_checksum(micro));
+            scored = LossSums::scored(std::slice::from_ref(micro));
+            tokens = [f64::from(tokens_checksum(micro))];
         }
-        totals::from_last_stage(self.comm, &mut all)?;
-        let (sums, scored) = (LossSums::of_array([all[0], all[1]]), LossSums::of_array([all[2], all[3]]));
+        let (sums, scored) = LossSums::from_last_stage(self.comm, sums, scored)?;
+        totals::from_last_stage(self.comm, &mut tokens)?;
         let precision = self.job.run.train.precision.to_string();
-        Ok(Probe { sample, tokens: all[4] as u32, loss: sums.over(scored).total(), precision })
+        Ok(Probe { sample, tokens: tokens[0] as u32, loss: sums.over(scored).total(), precision })
     }
 
     /// Norms of weights and moments over the whole model, as every rank holds its part.

@@ -15,6 +15,15 @@ pub struct Sequence {
     pub pair: Option<Pair>,
 }
 
+impl Sequence {
+    /// The same inputs with nothing scored: what fills a last batch up.
+    pub fn unscored(mut self) -> Self {
+        self.labels.fill(-1);
+        self.pair = self.pair.map(|pair| Pair { class: -1, ..pair });
+        self
+    }
+}
+
 /// Two sentences in one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -82,11 +91,8 @@ impl Source for ValidationSource {
 
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
         let last = self.corpus.order.distinct_samples() - 1;
-        let mut sequence = self.corpus.sequence(position.min(last))?;
-        if position > last {
-            sequence.labels.fill(-1);
-        }
-        Ok(sequence)
+        let sequence = self.corpus.sequence(position.min(last))?;
+        Ok(if position > last { sequence.unscored() } else { sequence })
     }
 }
 

@@ -48,6 +48,23 @@ impl LossSums {
         Self { tokens: of(|micro| &micro.labels), classes: of(|micro| &micro.classes) }
     }
 
+    /// Adds other sums.
+    pub fn add_sums(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.classes += other.classes;
+    }
+
+    /// Both kinds of sums as the last stage of every replica knows them, summed, on every rank.
+    pub fn from_last_stage<M: Transfer>(
+        comm: &dyn Comm<M>,
+        losses: Self,
+        scored: Self,
+    ) -> Result<(Self, Self), CommError> {
+        let mut all = [losses.tokens, losses.classes, scored.tokens, scored.classes];
+        from_last_stage(comm, &mut all)?;
+        Ok((Self::of_array([all[0], all[1]]), Self::of_array([all[2], all[3]])))
+    }
+
     /// Mean losses, where `self` are the sums over what `scored` counts; 0 of nothing.
     pub fn over(self, scored: Self) -> Self {
         Self { tokens: self.tokens / scored.tokens.max(1.0), classes: self.classes / scored.classes.max(1.0) }

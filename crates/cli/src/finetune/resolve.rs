@@ -164,11 +164,11 @@ fn whole(number: u64) -> Value {
 fn reader(source: Box<dyn Source>) -> ReadWeights {
     Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
         if parameter.name.starts_with("task.") {
-            return Ok(());
+            return Ok(false);
         }
         match source.read(parameter, Block { row, rows, column, columns }, out) {
-            Err(CheckpointError::NoTensor { .. }) if parameter.name.starts_with("pooler.") => Ok(()),
-            read => read.map_err(TrainError::from),
+            Err(CheckpointError::NoTensor { .. }) if parameter.name.starts_with("pooler.") => Ok(false),
+            read => read.map(|()| true).map_err(TrainError::from),
         }
     })
 }

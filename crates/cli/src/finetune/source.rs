@@ -136,10 +136,7 @@ impl Source for TaskValidation {
     fn sequence(&self, position: u64) -> Result<Sequence, TrainError> {
         let (group, last) = (self.examples.cut.group as u64, self.examples.len() as u64 - 1);
         let (example, place) = (position / group, (position % group) as usize);
-        let mut sequence = self.examples.sequence(example.min(last) as usize, place)?;
-        if example > last {
-            sequence.pair = sequence.pair.map(|pair| Pair { class: -1, ..pair });
-        }
-        Ok(sequence)
+        let sequence = self.examples.sequence(example.min(last) as usize, place)?;
+        Ok(if example > last { sequence.unscored() } else { sequence })
     }
 }

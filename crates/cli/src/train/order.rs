@@ -44,7 +44,7 @@ pub fn made_for(run: &Run) -> Option<u64> {
 }
 
 /// With validation sets of its own a run trains on the whole corpus.
-fn training_part(run: &Run, corpus: &Arc<Corpus>, split: &Split) -> Result<CorpusPart, DataError> {
+pub(super) fn training_part(run: &Run, corpus: &Arc<Corpus>, split: &Split) -> Result<CorpusPart, DataError> {
     if run.data.valid.is_empty() { corpus.part(split, Part::Train) } else { Ok(corpus.whole(Part::Train)) }
 }
 

@@ -1,10 +1,12 @@
 //! Opens an encoder's data: corpora prepared by sentences, with the WordPiece vocabulary that
 //! masking needs.
 
+use super::order::training_part;
 use super::sources::{checked, validation_batch};
 use crate::failure::Failure;
+use henge_data::CorpusPart;
 use henge_data::bert::{BertSamples, BertVocabulary};
-use henge_data::order::{Part, Split};
+use henge_data::order::Split;
 use henge_data::tokenizer::Tokenizer;
 use henge_spec::Run;
 use henge_train::{Frame, PairSource, PairValidationSource, TrainError};
@@ -13,32 +15,23 @@ use henge_train::{Frame, PairSource, PairValidationSource, TrainError};
 pub fn training(run: &Run) -> Result<PairSource, Failure> {
     let vocabulary = vocabulary(run)?;
     let split = Split::new(run.data.split)?;
-    let split = run.data.valid.is_empty().then_some(&split);
-    let one =
-        |(prefix, weight): &(String, f64)| Ok((samples(run, prefix, (Part::Train, split), &vocabulary)?, *weight));
-    let corpora = run.data.train.iter().map(one).collect::<Result<_, Failure>>()?;
+    let mut corpora = Vec::new();
+    for (prefix, weight) in &run.data.train {
+        let part = training_part(run, &checked(run, prefix, "data.train")?, &split)?;
+        corpora.push((samples(run, &part, &vocabulary)?, *weight));
+    }
     Ok(PairSource::new(corpora, run.train.batching, frame(run, &vocabulary))?)
 }
 
-/// One validation corpus, or what `split` holds out of a training corpus.
-pub fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<PairValidationSource, Failure> {
+/// One validation set.
+pub fn validation_set(run: &Run, part: &CorpusPart) -> Result<PairValidationSource, Failure> {
     let vocabulary = vocabulary(run)?;
-    let samples = samples(run, prefix, (Part::Valid, split), &vocabulary)?;
+    let samples = samples(run, part, &vocabulary)?;
     Ok(PairValidationSource { samples, global_batch: validation_batch(run), frame: frame(run, &vocabulary) })
 }
 
-fn samples(
-    run: &Run,
-    prefix: &str,
-    (part, split): (Part, Option<&Split>),
-    vocabulary: &BertVocabulary,
-) -> Result<BertSamples, Failure> {
-    let corpus = checked(run, prefix, if split.is_some() { "data.train" } else { "data.valid" })?;
-    let part = match split {
-        Some(split) => corpus.part(split, part)?,
-        None => corpus.whole(part),
-    };
-    Ok(BertSamples::new(&part, vocabulary.clone(), run.model.seq_len as u64, run.seed)?)
+fn samples(run: &Run, part: &CorpusPart, vocabulary: &BertVocabulary) -> Result<BertSamples, Failure> {
+    Ok(BertSamples::new(part, vocabulary.clone(), run.model.seq_len as u64, run.seed)?)
 }
 
 fn vocabulary(run: &Run) -> Result<BertVocabulary, Failure> {

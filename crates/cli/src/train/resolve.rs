@@ -42,7 +42,8 @@ pub fn origin(source: &dyn Source) -> String {
 fn reader(source: Box<dyn Source>) -> ReadWeights {
     Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
         let block = Block { row, rows, column, columns };
-        Ok(source.read(parameter, block, out)?)
+        source.read(parameter, block, out)?;
+        Ok(true)
     })
 }
 

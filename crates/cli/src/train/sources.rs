@@ -55,14 +55,14 @@ fn validation(run: &Run) -> Result<Sets, Failure> {
 }
 
 fn validation_set(run: &Run, prefix: &str, split: Option<&Split>) -> Result<Arc<dyn Source>, Failure> {
-    if run.model.arch == Arch::Bert {
-        return Ok(Arc::new(pairs::validation_set(run, prefix, split)?));
-    }
     let corpus = checked(run, prefix, if split.is_some() { "data.train" } else { "data.valid" })?;
     let part: CorpusPart = match split {
         Some(split) => corpus.part(split, Part::Valid)?,
         None => corpus.whole(Part::Valid),
     };
+    if run.model.arch == Arch::Bert {
+        return Ok(Arc::new(pairs::validation_set(run, &part)?));
+    }
     let order = SampleOrder::sequential(vec![part], run.model.seq_len as u64)?;
     Ok(Arc::new(ValidationSource::new(order, validation_batch(run), run.model.vocab_size)))
 }

@@ -45,6 +45,12 @@ impl Place {
         path
     }
 
+    /// Prepares a corpus of a few thousand GPT-2 tokens.
+    pub fn small_corpus(&self, prefix: &str) {
+        self.write("text.txt", "The quick brown fox jumps over the lazy dog. ".repeat(300));
+        self.succeed(&["data", "prepare", "--input", "text.txt", "--tokenizer", "gpt2", "--output", prefix]);
+    }
+
     /// Runs the binary here.
     pub fn henge(&self, arguments: &[&str]) -> Output {
         henge_command(self, arguments).stderr(Stdio::piped()).output().expect("the binary starts")
