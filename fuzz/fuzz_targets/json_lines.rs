@@ -1,7 +1,7 @@
 #![no_main]
 
 #[path = "../bodies.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // each target runs one of the bodies
 mod bodies;
 
 use std::sync::OnceLock;

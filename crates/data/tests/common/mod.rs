@@ -1,5 +1,5 @@
 //! What the tests of this crate share.
-#![allow(dead_code)]
+#![allow(dead_code)] // each test file uses its own part
 
 use henge_data::prepare::{Format, PrepareOptions, RECORD_EVERY, find_inputs};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What the tests share: a plain executor of programs, written apart from the checker, and numbers from a seed.
 
-#![allow(dead_code)]
+#![allow(dead_code)] // each test file uses its own part
 
 use std::collections::{HashMap, HashSet};
 
