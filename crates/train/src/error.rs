@@ -97,6 +97,9 @@ pub enum TrainError {
         /// The validation set.
         set: String,
     },
+    /// The system gives no thread.
+    #[error("the system gives no thread to write a checkpoint: {0}; raise the limit of processes (`ulimit -u`)")]
+    Thread(std::io::Error),
     /// A file of the run's folder could not be written.
     #[error("{path}: {source}; the run stops, nothing half written stays")]
     Output {
@@ -113,7 +116,7 @@ impl TrainError {
         match self {
             Self::Checkpoint(error) => !error.is_machine(),
             Self::Data(error) => !error.is_machine_failure(),
-            Self::Comm(_) | Self::Rank { .. } | Self::Output { .. } => false,
+            Self::Comm(_) | Self::Rank { .. } | Self::Output { .. } | Self::Thread(_) => false,
             Self::NonFinite { .. } | Self::NonFiniteEvaluation { .. } => false,
             _ => true,
         }

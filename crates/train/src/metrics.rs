@@ -119,6 +119,10 @@ pub trait Observer: Send + Sync {
     }
     /// A checkpoint is whole on the device.
     fn saved(&self, step: u64, folder: &Path);
+    /// A save failed while the run was ending of something else; the checkpoint before it stays.
+    fn save_failed(&self, error: &TrainError) {
+        let _ = error;
+    }
     /// The run goes on from a checkpoint.
     fn resumed(&self, receipt: &Receipt);
 }

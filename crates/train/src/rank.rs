@@ -99,7 +99,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let mut rank = Self {
             optimizer: Optimizer::new(&backend, run.train.optimizer, &store),
             scaler: Scaler::new(run.train.precision, run.train.loss_scale),
-            saver: Saver::default(),
+            saver: Saver::new(job.clone()),
             programs: HashMap::new(),
             names: diagnostics::names(&run.model),
             progress: Progress::default(),

@@ -4,6 +4,7 @@ use crate::receipt::sum_of_squares;
 use crate::{Job, TrainError};
 use henge_checkpoint::{Block, Kind, ShardRecord, ShardWriter, Slot};
 use henge_spec::Parameter;
+use henge_tensor::{Kind as Held, Pool, Pooled};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,53 +32,82 @@ pub(crate) enum Phase {
 
 /// What a thread comes back with.
 enum Done {
-    Written(Vec<f32>),
+    Written(Pooled),
     Published(Option<(u64, PathBuf)>),
 }
 
 /// The save in flight of a rank. Dropping it waits for the thread: what is being written is
-/// written to its end, or has failed.
-#[derive(Default)]
+/// written to its end, or has failed, and the observer hears which.
 pub(crate) struct Saver {
     pub phase: Phase,
-    /// The copy of the state, `[elements of the parts]`, kept between saves; away with the thread
-    /// while that writes.
-    pub copy: Vec<f32>,
-    /// Bytes of the copy, wherever it is.
-    pub bytes: u64,
     /// Step and folder, once published, on rank 0.
     pub published: Option<(u64, PathBuf)>,
     /// Seconds for which saves have held the step up since last asked.
     pub held_up: f64,
+    /// Bytes of the copy, wherever it is.
+    pub bytes: u64,
+    /// The copy of the state, `[elements of the parts]`, kept between saves; away with the thread
+    /// while that writes.
+    copy: Option<Pooled>,
+    job: Arc<Job>,
     thread: Option<JoinHandle<Result<Done, TrainError>>>,
 }
 
 impl Saver {
-    /// Takes the memory that every save of these parts will use.
-    pub fn reserve(&mut self, parts: &[Part]) {
-        self.copy = vec![0.0; parts.iter().map(|part| part.block.len()).sum()];
-        self.bytes = size_of_val(&self.copy[..]) as u64;
+    pub fn new(job: Arc<Job>) -> Self {
+        Self { phase: Phase::Idle, published: None, held_up: 0.0, bytes: 0, copy: None, job, thread: None }
     }
 
-    /// Starts to write `copy`, whose blocks lie in the order of `parts`.
-    pub fn write(&mut self, job: Arc<Job>, staged: PathBuf, rank: usize, parts: Vec<Part>, copy: Vec<f32>) {
+    /// Takes the memory that every save of these parts will use, on huge pages where there are
+    /// any, and touches it: the first save is held up by no more than a copy.
+    pub fn reserve(&mut self, parts: &[Part]) {
+        let bytes = size_of::<f32>() * parts.iter().map(|part| part.block.len()).sum::<usize>();
+        let mut copy = Pool::new().take(bytes, Held::Buffer);
+        copy.fill(0);
+        (self.copy, self.bytes) = (Some(copy), bytes as u64);
+    }
+
+    /// Starts to write `parts` into a folder from a copy, which `fill` makes of each part in their
+    /// order.
+    pub fn write(
+        &mut self,
+        staged: PathBuf,
+        rank: usize,
+        parts: Vec<Part>,
+        fill: impl Fn(&Part, &mut [f32]),
+    ) -> Result<(), TrainError> {
+        let mut copy = self.copy.take().expect("reserved, and back from the save before");
+        let mut rest = copy.as_mut_slice::<f32>();
+        for part in &parts {
+            let (out, after) = rest.split_at_mut(part.block.len());
+            fill(part, out);
+            rest = after;
+        }
+        let job = self.job.clone();
         self.start("henge-save", move || {
-            let (record, squares) = write_shard(&staged, rank, &parts, &copy)?;
+            let (record, squares) = write_shard(&staged, rank, &parts, copy.as_slice())?;
             job.written(rank, record, squares);
             Ok(Done::Written(copy))
-        });
+        })?;
         self.phase = Phase::Writing;
+        Ok(())
     }
 
     /// Starts to publish what all ranks have written.
-    pub fn publish(&mut self, job: Arc<Job>) {
-        self.start("henge-publish", move || Ok(Done::Published(job.publish()?)));
+    pub fn publish(&mut self) -> Result<(), TrainError> {
+        let job = self.job.clone();
+        self.start("henge-publish", move || Ok(Done::Published(job.publish()?)))
     }
 
-    fn start(&mut self, name: &str, work: impl FnOnce() -> Result<Done, TrainError> + Send + 'static) {
+    fn start(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> Result<Done, TrainError> + Send + 'static,
+    ) -> Result<(), TrainError> {
         assert!(self.thread.is_none(), "one save at a time");
         let thread = std::thread::Builder::new().name(name.to_string()).spawn(work);
-        self.thread = Some(thread.expect("the system gives a thread where it gave those of the ranks"));
+        self.thread = Some(thread.map_err(TrainError::Thread)?);
+        Ok(())
     }
 
     /// Whether this rank is still at work.
@@ -89,7 +119,7 @@ impl Saver {
             None => Ok(self.thread.is_some()),
             Some(thread) => {
                 match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
-                    Done::Written(copy) => self.copy = copy,
+                    Done::Written(copy) => self.copy = Some(copy),
                     Done::Published(published) => self.published = published,
                 }
                 Ok(false)
@@ -105,8 +135,16 @@ impl Saver {
 
 impl Drop for Saver {
     fn drop(&mut self) {
-        // Its failure is not the one to report: another led here.
-        self.thread.take().map(JoinHandle::join);
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            Some(Ok(Ok(Done::Published(published)))) => self.published = published,
+            // Another failure led here and ends the run; this one is told beside it.
+            Some(Ok(Err(error))) => self.job.observer.save_failed(&error),
+            Some(Ok(Ok(Done::Written(_))) | Err(_)) | None => {}
+        }
+        if let Some((step, folder)) = self.published.take() {
+            self.job.observer.saved(step, &folder);
+        }
     }
 }
 

@@ -4,13 +4,14 @@
 //! The ranks agree at the ends of steps that all have written, and again that it is published:
 //! no rank looks at another's memory for that.
 
+use crate::optimizer::Optimizer;
 use crate::rank::Rank;
 use crate::saver::{Part, Phase};
 use crate::{Job, TrainError};
 use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, Norms, RunState, ShardRecord};
 use henge_comm::{Group, Reduce};
 use henge_files::Checksum;
-use henge_model::{Slot as Held, TOKEN_TABLE};
+use henge_model::{Slot as Held, Store, TOKEN_TABLE};
 use henge_spec::{Parameter, Split};
 use henge_tensor::{Backend, Buffer, Real, ViewMut};
 use std::path::PathBuf;
@@ -88,15 +89,10 @@ impl<B: Backend> Rank<'_, B> {
         }
         self.comm.barrier(Group::World)?;
         let parts = self.parts();
-        let mut copy = std::mem::take(&mut self.saver.copy);
-        let mut rest = &mut copy[..];
-        for part in &parts {
-            let (out, after) = rest.split_at_mut(part.block.len());
-            read_into(self.buffer(part.kind), part.start, out);
-            rest = after;
-        }
         let (staged, rank) = (henge_checkpoint::staged(&checkpoints, step), self.comm.rank());
-        self.saver.write(self.job.clone(), staged, rank, parts, copy);
+        let (store, optimizer) = (&self.store, &self.optimizer);
+        self.saver
+            .write(staged, rank, parts, |part, out| read_into(buffer(store, optimizer, part.kind), part.start, out))?;
         self.saver.held_up += begin.elapsed().as_secs_f64();
         Ok(())
     }
@@ -109,7 +105,7 @@ impl<B: Backend> Rank<'_, B> {
             Phase::Idle => {}
             Phase::Writing => {
                 if self.comm.rank() == 0 {
-                    self.saver.publish(self.job.clone());
+                    self.saver.publish()?;
                 }
                 self.saver.phase = Phase::Publishing;
             }
@@ -186,11 +182,7 @@ impl<B: Backend> Rank<'_, B> {
     }
 
     pub(crate) fn buffer(&self, kind: Kind) -> &B::Buffer {
-        match kind {
-            Kind::Weight => &self.store.values,
-            Kind::FirstMoment => &self.optimizer.first,
-            Kind::SecondMoment => &self.optimizer.second,
-        }
+        buffer(&self.store, &self.optimizer, kind)
     }
 
     fn run_state(&self, loss: f64) -> RunState {
@@ -238,6 +230,14 @@ impl<B: Backend> Rank<'_, B> {
         }
         self.refresh();
         Ok(())
+    }
+}
+
+fn buffer<'a, B: Backend>(store: &'a Store<B>, optimizer: &'a Optimizer<B>, kind: Kind) -> &'a B::Buffer {
+    match kind {
+        Kind::Weight => &store.values,
+        Kind::FirstMoment => &optimizer.first,
+        Kind::SecondMoment => &optimizer.second,
     }
 }
 

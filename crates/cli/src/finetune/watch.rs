@@ -1,7 +1,7 @@
 //! What a person sees of a fine-tuning run, and the predictions that it leaves.
 
 use crate::train::progress::Lines;
-use henge_train::{EvaluationReport, KindReport, Observer, Receipt, StepReport};
+use henge_train::{EvaluationReport, KindReport, Observer, Receipt, StepReport, TrainError};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -45,6 +45,10 @@ impl Observer for Watch {
 
     fn saved(&self, step: u64, folder: &Path) {
         self.lines.saved(step, folder);
+    }
+
+    fn save_failed(&self, error: &TrainError) {
+        self.lines.save_failed(error);
     }
 
     fn resumed(&self, receipt: &Receipt) {

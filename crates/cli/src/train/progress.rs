@@ -2,7 +2,7 @@
 //! a terminal, as a line now and then elsewhere.
 
 use henge_spec::{Recompute, Run};
-use henge_train::{Again, EvaluationReport, KindReport, Observer, Receipt, StepReport};
+use henge_train::{Again, EvaluationReport, KindReport, Observer, Receipt, StepReport, TrainError};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::sync::Mutex;
@@ -100,6 +100,10 @@ impl Observer for Lines {
 
     fn saved(&self, _step: u64, folder: &Path) {
         self.say(&format!("saved {}", folder.display()));
+    }
+
+    fn save_failed(&self, error: &TrainError) {
+        self.say(&format!("the save in flight failed too: {error}"));
     }
 
     fn resumed(&self, receipt: &Receipt) {
