@@ -1,10 +1,12 @@
 //! `henge bench`: what Henge reaches on this machine, beside what the machine could do at
 //! best, measured in the same run.
 
+mod breakdown;
 mod comm;
 mod data;
 mod gemm;
 mod peer;
+mod roofline;
 mod step;
 
 use crate::failure::Failure;
@@ -13,6 +15,8 @@ use henge_spec::{Model, Precision, Run, Settings};
 
 /// Seconds of one sample of the peak.
 const PEAK_SECONDS: f64 = 0.2;
+/// Bytes that each thread copies to sample the bandwidth: more than its caches hold.
+const COPY_BYTES: usize = 64 << 20;
 /// Samples of the peak on each side of what is measured.
 const PEAK_SAMPLES: usize = 3;
 
@@ -101,6 +105,11 @@ fn step_flops(model: &Model, batch: usize) -> f64 {
 fn sample_peak(threads: usize) -> Vec<f64> {
     let team = Team::new(threads.max(1));
     (0..PEAK_SAMPLES).map(|_| ceiling::peak_flops(&team, PEAK_SECONDS)).collect()
+}
+
+/// Bytes a second, read plus written, of a copy by `threads` threads.
+fn sample_bandwidth(threads: usize) -> f64 {
+    ceiling::copy_bandwidth(&Team::new(threads.max(1)), COPY_BYTES, PEAK_SECONDS)
 }
 
 /// The middle value, the upper of two.

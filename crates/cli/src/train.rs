@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let resume = folder.checkpoint(&run, &args.resume)?;
     folder.write_config(&run)?;
     let Args { dump_gradients, dump_logits, faults, .. } = args;
-    let options = Options { dump_gradients, dump_logits, faults, peak_flops: None };
+    let options = Options { dump_gradients, dump_logits, faults, ..Options::default() };
     let observer = Arc::new(progress::Lines::new(run.train.steps));
     observer.begin(&run, threads_of(&run));
     let path = folder.path().to_path_buf();

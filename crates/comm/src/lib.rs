@@ -51,8 +51,10 @@ mod error;
 mod faulty;
 mod grid;
 pub mod threads;
+mod timed;
 
 pub use comm::{Comm, Reduce, Tag};
 pub use error::CommError;
 pub use faulty::{Fault, FaultKind, Faulty};
 pub use grid::{Grid, Group, Place};
+pub use timed::Timed;

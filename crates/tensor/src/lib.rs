@@ -5,6 +5,8 @@
 //!   communication; where a parallel layer must talk, the operation is cut in two.
 //! - [`Pool`] hands out buffers on huge pages and takes them back wherever they are
 //!   dropped; [`Held`] counts the bytes in use by [`Kind`].
+//! - [`Timed`] is a backend around another that writes what each operation costs to a
+//!   [`Ledger`].
 //! - [`View`] and [`ViewMut`] are all that a transport ever sees of a tensor.
 //!
 //! Activations are matrices `[rows, columns]`, where a row is one token: row
@@ -25,8 +27,10 @@
 
 mod backend;
 mod cached;
+mod ledger;
 mod pool;
 mod real;
+mod timed;
 mod view;
 
 // Part of the trait's signatures; an implementation needs no other crate for them.
@@ -37,6 +41,8 @@ pub use backend::{
     Rotation, Turn, VocabularyShard, VocabularyStats,
 };
 pub use cached::{CachedAttention, CachedRun};
+pub use ledger::{Entry, Ledger, Operation};
 pub use pool::{HUGE_PAGE, Held, Kind, Pool, Pooled};
 pub use real::Real;
+pub use timed::{ElementBytes, Timed, TimedWeight};
 pub use view::{Device, Transfer, View, ViewMut};

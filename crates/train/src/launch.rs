@@ -3,9 +3,9 @@
 use crate::rank::{Ended, Rank};
 use crate::{Observer, Source, TrainError, Unpublished};
 use henge_checkpoint::Checkpoint;
-use henge_comm::{Comm, Fault, Faulty, Grid, threads};
+use henge_comm::{Comm, Fault, Faulty, Grid, Timed, threads};
 use henge_spec::{Parameter, Run};
-use henge_tensor::Backend;
+use henge_tensor::{Backend, Ledger};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,8 @@ pub struct Options {
     pub peak_flops: Option<f64>,
     /// Failures on purpose.
     pub faults: Vec<Fault>,
+    /// Where each rank writes what its communication costs; may be shorter than the ranks.
+    pub ledgers: Vec<Ledger>,
 }
 
 /// A checked run with its data, its starting weights and its observer.
@@ -67,8 +69,9 @@ where
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
     let unsettled = job.clone();
     let outcome = threads::run_ranks(world, move |comm| {
-        let comm = Faulty::new(comm, &job.options.faults);
         let rank = comm.rank();
+        let ledger = job.options.ledgers.get(rank).cloned().unwrap_or_default();
+        let comm = Timed::new(Faulty::new(comm, &job.options.faults), ledger);
         Rank::new(&job, backend(rank), &comm)?.train()
     });
     outcome.map(|ends| ends[0]).map_err(|failure| {

@@ -1,17 +1,20 @@
 //! `henge bench step`: whole training steps on random tokens.
 
+use super::breakdown::{self, Ceiling, Totals};
 use super::peer::{self, PeerArgs};
-use super::{ShapeArgs, median, positive, sample_peak, step_flops};
+use super::{ShapeArgs, median, positive, roofline, sample_bandwidth, sample_peak, step_flops};
 use crate::failure::{Failure, print, print_json};
 use henge_comm::threads;
 use henge_cpu::Fast;
 use henge_plan::parse_layout;
 use henge_random::{Philox, key, uniform};
 use henge_spec::{Layout, Run, ScheduleKind};
+use henge_tensor::{Entry, Ledger, Operation, Timed};
 use henge_train::{EvaluationReport, Job, Observer, Options, Receipt, Sequence, Source, StepReport, TrainError};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +42,9 @@ pub struct Args {
     warmup: usize,
     #[command(flatten)]
     peer: PeerArgs,
+    /// Draw the step's operations under the machine's ceilings, as SVG
+    #[arg(long, value_name = "FILE")]
+    roofline: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -51,11 +57,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let busy = threads * run.layout.ranks();
     let mut peers = Vec::from_iter(args.peer.measure(&args.shape, args.batch)?);
     let mut peaks = sample_peak(busy);
+    let bandwidth = sample_bandwidth(busy);
     let steps = measure(run.clone(), threads)?;
     peaks.extend(sample_peak(busy));
     peers.extend(args.peer.measure(&args.shape, args.batch)?);
     let measured = steps.get(args.warmup..).unwrap_or_default();
-    let figures = Figures { args: &args, run: &run, steps: measured, peaks: &peaks, peers: &peers };
+    let figures = Figures { args: &args, run: &run, steps: measured, peaks: &peaks, bandwidth, peers: &peers };
+    if let Some(path) = &args.roofline {
+        let picture = roofline::svg(&figures.rows(), figures.ceiling())?;
+        crate::planning::write(path, &picture)?;
+    }
     if args.json { print_json(&figures.json()) } else { print(&figures.text()) }
 }
 
@@ -82,7 +93,7 @@ fn resolve(args: &Args) -> Result<Run, Failure> {
 
 /// Trains in a folder that is gone afterwards; the trainer's last checkpoint is written
 /// there, after the last step that is measured.
-fn measure(run: Run, threads: usize) -> Result<Vec<StepReport>, Failure> {
+fn measure(run: Run, threads: usize) -> Result<Vec<Step>, Failure> {
     let folder = tempfile::tempdir().map_err(Failure::run)?;
     let (ranks, precision) = (run.layout.ranks(), run.train.precision);
     let tokens = RandomTokens {
@@ -91,7 +102,8 @@ fn measure(run: Run, threads: usize) -> Result<Vec<StepReport>, Failure> {
         vocab_size: run.model.vocab_size,
         batch: run.train.batching.global,
     };
-    let collected = Arc::new(Collected::default());
+    let ledgers: Vec<Ledger> = (0..ranks).map(|_| Ledger::default()).collect();
+    let collected = Arc::new(Collected { ledger: ledgers[0].clone(), steps: Mutex::default() });
     let job = Arc::new(Job {
         folder: folder.path().to_path_buf(),
         train: Arc::new(tokens),
@@ -101,11 +113,16 @@ fn measure(run: Run, threads: usize) -> Result<Vec<StepReport>, Failure> {
         resume: None,
         stop: Arc::new(AtomicBool::new(false)),
         shards: Mutex::default(),
-        options: Options::default(),
+        options: Options { ledgers: ledgers.clone(), ..Options::default() },
         observer: collected.clone(),
         run,
     });
-    henge_train::launch(job, threads::Options::new(ranks, threads), move |_| Fast::new(threads, precision))?;
+    let device = move |rank: usize| {
+        let fast = Fast::new(threads, precision);
+        let bytes = fast.element_bytes();
+        Timed::new(fast, ledgers[rank].clone(), bytes)
+    };
+    henge_train::launch(job, threads::Options::new(ranks, threads), device)?;
     let mut steps = collected.steps.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(std::mem::take(&mut steps))
 }
@@ -134,16 +151,23 @@ impl Source for RandomTokens {
     }
 }
 
-/// The reports of the steps.
-#[derive(Default)]
+/// A step and what its operations on rank 0 cost.
+struct Step {
+    report: StepReport,
+    entries: BTreeMap<Operation, Entry>,
+}
+
+/// The steps so far, and where rank 0 writes what the next one costs.
 struct Collected {
-    steps: Mutex<Vec<StepReport>>,
+    ledger: Ledger,
+    steps: Mutex<Vec<Step>>,
 }
 
 impl Observer for Collected {
     fn step(&self, report: &StepReport) {
         eprintln!("step {}: {:.3} s", report.step, report.step_seconds);
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());
+        let step = Step { report: report.clone(), entries: self.ledger.take() };
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(step);
     }
 
     fn evaluation(&self, _report: &EvaluationReport) {}
@@ -155,14 +179,15 @@ impl Observer for Collected {
 struct Figures<'a> {
     args: &'a Args,
     run: &'a Run,
-    steps: &'a [StepReport],
+    steps: &'a [Step],
     peaks: &'a [f64],
+    bandwidth: f64,
     peers: &'a [Value],
 }
 
 impl Figures<'_> {
     fn seconds(&self) -> Vec<f64> {
-        self.steps.iter().map(|report| report.step_seconds).collect()
+        self.steps.iter().map(|step| step.report.step_seconds).collect()
     }
 
     fn rate(&self) -> f64 {
@@ -174,7 +199,19 @@ impl Figures<'_> {
     }
 
     fn held_bytes(&self) -> u64 {
-        self.steps.iter().map(|report| report.held_bytes).max().unwrap_or(0)
+        self.steps.iter().map(|step| step.report.held_bytes).max().unwrap_or(0)
+    }
+
+    /// One rank's share of what all ranks reach at best.
+    fn ceiling(&self) -> Ceiling {
+        let ranks = self.run.layout.ranks() as f64;
+        Ceiling { flops: median(self.peaks) / ranks, bandwidth: self.bandwidth / ranks }
+    }
+
+    fn rows(&self) -> Vec<breakdown::Row> {
+        let mut totals = Totals::default();
+        self.steps.iter().for_each(|step| totals.add(step.report.step_seconds, &step.entries));
+        totals.rows(&self.run.model, self.run.layout.tensor, self.ceiling())
     }
 
     /// Seconds of the peer's step at the better of its two turns, so that a busy moment
@@ -203,6 +240,8 @@ impl Figures<'_> {
             "peak_samples": self.peaks.iter().map(|peak| peak / 1e9).collect::<Vec<_>>(),
             "share_of_peak": self.rate() / peak,
             "held_bytes": self.held_bytes(),
+            "ceiling_of_a_rank": self.ceiling(),
+            "breakdown": self.rows(),
         });
         if let Some(peer) = self.peer_seconds() {
             document["peer"] = json!(self.peers);
@@ -235,7 +274,7 @@ impl Figures<'_> {
         if let Some(peer) = self.peer_seconds() {
             text += &format!("peer       {peer:.4} s a step; this rate is {:.2} of the peer's\n", peer / seconds);
         }
-        text
+        text + &breakdown::text(&self.rows(), self.ceiling())
     }
 }
 

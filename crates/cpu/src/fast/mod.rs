@@ -23,7 +23,7 @@ use crate::product::{DEPTH, Packing, Panels, pack_rows, product, transposed_prod
 use crate::rounding::Rounding;
 use crate::simd::Level;
 use crate::team::Team;
-use henge_tensor::{AttentionCall, Backend, Kind, Matrix, NonLinearity, Pool};
+use henge_tensor::{AttentionCall, Backend, ElementBytes, Kind, Matrix, NonLinearity, Pool};
 use std::ops::Range;
 
 type Tokens = Activation<f32>;
@@ -75,6 +75,11 @@ impl Fast {
     /// Where its buffers come from.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Bytes of its elements, for whoever counts what moves.
+    pub fn element_bytes(&self) -> ElementBytes {
+        ElementBytes { activation: size_of::<f32>(), weight: size_of::<f32>() }
     }
 
     /// The threads it computes with.
