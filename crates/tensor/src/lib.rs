@@ -7,6 +7,7 @@
 //!   dropped; [`Held`] counts the bytes in use by [`Kind`].
 //! - [`Timed`] is a backend around another that writes what each operation costs to a
 //!   [`Ledger`].
+//! - `conformance` (a feature, for tests) holds any backend's operations to a reference.
 //! - [`View`] and [`ViewMut`] are all that a transport ever sees of a tensor.
 //!
 //! Activations are matrices `[rows, columns]`, where a row is one token: row
@@ -28,6 +29,8 @@
 mod backend;
 mod cached;
 mod ledger;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod pool;
 mod real;
 mod timed;
