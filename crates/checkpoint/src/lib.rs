@@ -8,6 +8,7 @@
 //! - To save, [`stage`] makes a folder, each rank writes its [`Slot`]s through a [`ShardWriter`],
 //!   [`Manifest::assemble`] joins what they wrote and proves that nothing is missing or twice
 //!   there, and [`publish`] makes it the newest checkpoint in one rename.
+//!   Ranks that share no memory leave notes of what they wrote: [`note_part`], [`written`].
 //! - [`latest`] finds it again; [`Checkpoint::read`] checks every byte before it hands it out.
 //!
 //! ```
@@ -55,6 +56,7 @@ mod stored;
 mod tensor_file;
 mod tokenizer_file;
 mod tools;
+mod written;
 
 pub use block::Block;
 pub use checkpoint::Checkpoint;
@@ -72,6 +74,7 @@ pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};
 pub use tokenizer_file::TokenizerFile;
 pub use tools::{Cut, Numbers, Summary, TensorDiff, Verified, diff, import, list, reshape, summarize, verify};
+pub use written::{Written, newest_written, note_part, note_run, remove_notes, written};
 
 use henge_spec::Parameter;
 

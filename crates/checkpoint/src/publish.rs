@@ -26,8 +26,18 @@ pub fn staged(checkpoints: &Path, step: u64) -> PathBuf {
 /// Removes what failed saves have staged, as far as the system lets it: the failure itself is
 /// what is reported.
 pub fn discard_staged(checkpoints: &Path) {
-    let staged = folders(checkpoints).unwrap_or_default().into_iter().filter(|(_, suffix, _)| *suffix == TEMPORARY);
-    staged.for_each(|(_, _, path)| drop(fs::remove_dir_all(path)));
+    unfinished(checkpoints).into_iter().for_each(|(_, path)| drop(fs::remove_dir_all(path)));
+}
+
+/// Step and folder of every save that is not published, as far as the system shows them.
+pub(crate) fn unfinished(checkpoints: &Path) -> Vec<(u64, PathBuf)> {
+    let all = folders(checkpoints).unwrap_or_default().into_iter();
+    all.filter(|(_, suffix, _)| *suffix == TEMPORARY).map(|(step, _, path)| (step, path)).collect()
+}
+
+/// Whether a folder's name is that of a save that is not published.
+pub(crate) fn is_staged(folder: &Path) -> bool {
+    parse_name(folder).is_some_and(|(_, suffix)| suffix == TEMPORARY)
 }
 
 /// Renames the published checkpoints of later steps to `abandoned-step-N`, newest first, so that

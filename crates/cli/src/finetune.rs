@@ -18,8 +18,8 @@ use results::{Outputs, Results};
 use source::{TaskSource, TaskValidation};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use watch::Watch;
 
 #[derive(clap::Args)]
@@ -70,7 +70,6 @@ fn train_and_predict(resolved: &Resolved, index: usize, stop: &Arc<AtomicBool>) 
         weights: resolved.weights.clone(),
         resume,
         stop: stop.clone(),
-        shards: Mutex::default(),
         options: Options::default(),
         observer: watch.clone(),
         run: run.clone(),

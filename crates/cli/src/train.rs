@@ -16,8 +16,8 @@ use henge_comm::threads;
 use henge_spec::Run;
 use henge_train::{Ended, Job, Options};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Long enough for a steady figure, short enough not to be noticed.
@@ -61,9 +61,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let observer = Arc::new(progress::Lines::new(run.train.steps));
     observer.begin(&run, threads_of(&run));
     let path = folder.path().to_path_buf();
-    let (stop, shards) = (stop_on_interrupt()?, Mutex::default());
+    let stop = stop_on_interrupt()?;
     let predict = vec![];
-    finish(Job { run, folder: path, train, valid, predict, weights, resume, stop, shards, options, observer })
+    finish(Job { run, folder: path, train, valid, predict, weights, resume, stop, options, observer })
 }
 
 /// Runs a job on this machine's cores to its end.

@@ -95,7 +95,6 @@ fn taken(run: Run, threads: usize) -> Vec<(String, Vec<u64>)> {
         weights: None,
         resume: None,
         stop: Arc::new(AtomicBool::new(false)),
-        shards: Mutex::default(),
         options: henge_train::Options::default(),
         observer: ledger.clone(),
         run,

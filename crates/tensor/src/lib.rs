@@ -28,9 +28,9 @@
 
 mod backend;
 mod cached;
-mod ledger;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod ledger;
 mod pool;
 mod real;
 mod timed;

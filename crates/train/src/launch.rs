@@ -1,14 +1,14 @@
 //! Starts the ranks of a job as threads of this process.
 
 use crate::rank::{Ended, Rank};
-use crate::{Observer, Source, TrainError, Unpublished};
+use crate::{Observer, Source, TrainError};
 use henge_checkpoint::Checkpoint;
 use henge_comm::{Comm, Fault, Faulty, Grid, Timed, threads};
 use henge_spec::{Parameter, Run};
 use henge_tensor::{Backend, Ledger};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 /// Reads a block `(row, rows, column, columns)` of a logical parameter, or says that there is
 /// none.
@@ -48,8 +48,6 @@ pub struct Job {
     pub resume: Option<Arc<Checkpoint>>,
     /// Set to end the run after the step in progress.
     pub stop: Arc<AtomicBool>,
-    /// Where the ranks of this process lay down what they have written of a checkpoint.
-    pub shards: Mutex<Unpublished>,
     /// What else to report.
     pub options: Options,
     /// Told of progress on rank 0.

@@ -49,6 +49,5 @@ pub use pairs::{Frame, PairSource, PairValidationSource};
 pub use prefetch::Share;
 pub use rank::Ended;
 pub use receipt::{Again, Receipt};
-pub use saving::Unpublished;
 pub use source::{CorpusSource, Pair, Sequence, Source, ValidationSource};
 pub use tensorboard::EventFile;

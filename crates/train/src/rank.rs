@@ -181,10 +181,10 @@ impl<'a, B: Backend> Rank<'a, B> {
             .map_err(failed)
     }
 
-    /// At the end of a step all ranks agree on two things in one call: whether to stop, as rank
-    /// 0 was asked, and whether the save in flight goes on.
+    /// At the end of a step all ranks agree on two things in one call: whether to stop, as any of
+    /// them was asked, and whether the save in flight goes on.
     fn agree_on_the_boundary(&mut self) -> Result<bool, TrainError> {
-        let asked = self.comm.rank() == 0 && self.job.stop.load(Ordering::Relaxed);
+        let asked = self.job.stop.load(Ordering::Relaxed);
         let busy = self.saver.is_busy()?;
         let mut values = [asked, busy].map(|flag| f64::from(u8::from(flag)));
         self.comm.all_reduce(Group::World, ViewMut::of(&mut values), Reduce::Max)?;

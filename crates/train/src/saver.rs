@@ -33,13 +33,15 @@ pub(crate) enum Phase {
 /// What a thread comes back with.
 enum Done {
     Written(Pooled),
-    Published(Option<(u64, PathBuf)>),
+    Published((u64, PathBuf)),
 }
 
 /// The save in flight of a rank. Dropping it waits for the thread: what is being written is
 /// written to its end, or has failed, and the observer hears which.
 pub(crate) struct Saver {
     pub phase: Phase,
+    /// The folder of the save in flight.
+    staged: PathBuf,
     /// Step and folder, once published, on rank 0.
     pub published: Option<(u64, PathBuf)>,
     /// Seconds for which saves have held the step up since last asked.
@@ -55,7 +57,16 @@ pub(crate) struct Saver {
 
 impl Saver {
     pub fn new(job: Arc<Job>) -> Self {
-        Self { phase: Phase::Idle, published: None, held_up: 0.0, bytes: 0, copy: None, job, thread: None }
+        Self {
+            phase: Phase::Idle,
+            staged: PathBuf::new(),
+            published: None,
+            held_up: 0.0,
+            bytes: 0,
+            copy: None,
+            job,
+            thread: None,
+        }
     }
 
     /// Takes the memory that every save of these parts will use, on huge pages where there are
@@ -83,10 +94,10 @@ impl Saver {
             fill(part, out);
             rest = after;
         }
-        let job = self.job.clone();
+        self.staged.clone_from(&staged);
         self.start("henge-save", move || {
             let (record, squares) = write_shard(&staged, rank, &parts, copy.as_slice())?;
-            job.written(rank, record, squares);
+            henge_checkpoint::note_part(&staged, rank, record, squares)?;
             Ok(Done::Written(copy))
         })?;
         self.phase = Phase::Writing;
@@ -95,8 +106,8 @@ impl Saver {
 
     /// Starts to publish what all ranks have written.
     pub fn publish(&mut self) -> Result<(), TrainError> {
-        let job = self.job.clone();
-        self.start("henge-publish", move || Ok(Done::Published(job.publish()?)))
+        let (job, staged) = (self.job.clone(), self.staged.clone());
+        self.start("henge-publish", move || Ok(Done::Published(job.publish(&staged)?)))
     }
 
     fn start(
@@ -120,7 +131,7 @@ impl Saver {
             Some(thread) => {
                 match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
                     Done::Written(copy) => self.copy = Some(copy),
-                    Done::Published(published) => self.published = published,
+                    Done::Published(published) => self.published = Some(published),
                 }
                 Ok(false)
             }
@@ -137,7 +148,7 @@ impl Drop for Saver {
     fn drop(&mut self) {
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
-            Some(Ok(Ok(Done::Published(published)))) => self.published = published,
+            Some(Ok(Ok(Done::Published(published)))) => self.published = Some(published),
             // Another failure led here and ends the run; this one is told beside it.
             Some(Ok(Err(error))) => self.job.observer.save_failed(&error),
             Some(Ok(Ok(Done::Written(_))) | Err(_)) | None => {}

@@ -8,65 +8,51 @@ use crate::optimizer::Optimizer;
 use crate::rank::Rank;
 use crate::saver::{Part, Phase};
 use crate::{Job, TrainError};
-use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, Norms, RunState, ShardRecord};
+use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, Norms, RunState, Written};
 use henge_comm::{Group, Reduce};
 use henge_files::Checksum;
 use henge_model::{Slot as Held, Store, TOKEN_TABLE};
 use henge_spec::{Parameter, Split};
 use henge_tensor::{Backend, Buffer, Real, ViewMut};
-use std::path::PathBuf;
-use std::sync::{MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A save that every rank has begun and that is not yet published.
-#[derive(Debug, Default)]
-pub struct Unpublished {
-    /// Where the run stood; set by rank 0.
-    run: Option<RunState>,
-    /// What the ranks of this process have written so far, with sums of squares by kind.
-    parts: Vec<(usize, ShardRecord, [f64; 3])>,
-}
-
 impl Job {
-    fn unpublished(&self) -> MutexGuard<'_, Unpublished> {
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Publishes the save in `staged`, of which every rank has written its part.
+    pub(crate) fn publish(&self, staged: &Path) -> Result<(u64, PathBuf), TrainError> {
+        let ranks = self.run.layout.ranks();
+        let written = henge_checkpoint::written(staged, ranks)?;
+        self.publish_written(staged, written.expect("the ranks agreed that all have written"))
     }
 
-    /// Publishes the save of which every rank has written its part.
-    pub(crate) fn publish(&self) -> Result<Option<(u64, PathBuf)>, TrainError> {
-        let Unpublished { run, mut parts } = std::mem::take(&mut *self.unpublished());
-        let Some(run) = run else { return Ok(None) };
+    fn publish_written(&self, staged: &Path, written: Written) -> Result<(u64, PathBuf), TrainError> {
+        let Written { run, records, squares } = written;
         let step = run.step;
-        // Summed in the order of ranks, whoever was first: a sum depends on its order.
-        parts.sort_by_key(|(rank, ..)| *rank);
-        let squares = [0, 1, 2].map(|kind| parts.iter().map(|(.., squares)| squares[kind]).sum());
         // A norm that is no number has no form in JSON.
         let finite = squares.iter().all(|square: &f64| square.is_finite());
         let run = RunState { norms: finite.then(|| Norms::of_squares(squares)), ..run };
-        let records = parts.into_iter().map(|(_, record, _)| record).collect();
         let manifest = Manifest::assemble(&self.run.model, run, records)?;
-        let checkpoints = self.folder.join("checkpoints");
-        let folder = henge_checkpoint::publish(&checkpoints, &manifest, self.run.checkpoint_keep)?;
-        Ok(Some((step, folder)))
+        henge_checkpoint::remove_notes(staged, self.run.layout.ranks())?;
+        let folder = henge_checkpoint::publish(&self.checkpoints(), &manifest, self.run.checkpoint_keep)?;
+        Ok((step, folder))
     }
 
-    /// Adds what a rank has written.
-    pub(crate) fn written(&self, rank: usize, record: ShardRecord, squares: [f64; 3]) {
-        self.unpublished().parts.push((rank, record, squares));
+    fn checkpoints(&self) -> PathBuf {
+        self.folder.join("checkpoints")
     }
 
     /// After a failure: a save whose parts are all there is published, since nobody writes it any
     /// more. What is left of any other goes, since on a full disk it stands in the way of going
     /// on; unless a rank was left behind, which may still be writing.
-    pub(crate) fn settle(&self, left_behind: bool) {
-        let parts = self.unpublished().parts.len();
-        if parts == self.run.layout.ranks() {
+    pub fn settle(&self, left_behind: bool) {
+        let checkpoints = self.checkpoints();
+        if let Some((staged, written)) = henge_checkpoint::newest_written(&checkpoints, self.run.layout.ranks()) {
             // The failure that led here is what is reported; the checkpoint before it stays.
-            let saved = self.publish().ok().flatten();
+            let saved = self.publish_written(&staged, written).ok();
             saved.into_iter().for_each(|(step, folder)| self.observer.saved(step, &folder));
         }
         if !left_behind {
-            henge_checkpoint::discard_staged(&self.folder.join("checkpoints"));
+            henge_checkpoint::discard_staged(&checkpoints);
         }
     }
 }
@@ -80,12 +66,12 @@ impl<B: Backend> Rank<'_, B> {
         let step = self.progress.steps;
         self.comm.at(0, &format!("save of step {step}"));
         self.check_tied_copies()?;
-        let checkpoints = self.job.folder.join("checkpoints");
+        let checkpoints = self.job.checkpoints();
         let probe = self.probe(self.progress.last_first)?;
         if self.comm.rank() == 0 {
-            henge_checkpoint::stage(&checkpoints, step)?;
+            let staged = henge_checkpoint::stage(&checkpoints, step)?;
             let run = RunState { probe: Some(probe).filter(|probe| probe.loss.is_finite()), ..self.run_state(loss) };
-            *self.job.unpublished() = Unpublished { run: Some(run), parts: Vec::new() };
+            henge_checkpoint::note_run(&staged, &run)?;
         }
         self.comm.barrier(Group::World)?;
         let parts = self.parts();

@@ -112,7 +112,6 @@ fn measure(run: Run, threads: usize) -> Result<Vec<Step>, Failure> {
         weights: None,
         resume: None,
         stop: Arc::new(AtomicBool::new(false)),
-        shards: Mutex::default(),
         options: Options { ledgers: ledgers.clone(), ..Options::default() },
         observer: collected.clone(),
         run,

@@ -48,6 +48,8 @@ impl Folder {
             Resume::Never => folder.refuse_any(run)?,
             Resume::Auto | Resume::From(_) => folder.refuse_other(run)?,
         }
+        // A killed run's unfinished save may be whole; this run's failure must not publish it.
+        henge_checkpoint::discard_staged(&folder.path.join("checkpoints"));
         Ok(folder)
     }
 
