@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{activation, normals, wide};
+use common::{activation, wide};
 use henge_cpu::{Activation, Fast, Flat, Level, Plain, Rounding};
+use henge_tensor::conformance::normals;
 use henge_tensor::{AttentionCall, AttentionShape, Backend, CachedAttention, CachedRun, Kind, Mask};
 
 const SHAPE: AttentionShape = AttentionShape { batch: 3, seq: 41, heads: 4, kv_heads: 2, head_dim: 20 };

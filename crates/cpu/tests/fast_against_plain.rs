@@ -2,11 +2,8 @@
 //! shapes, for every instruction set of this machine, and with the same bits for 1, 2 and
 //! 3 threads.
 
-mod common;
-
-use common::{flat, normals};
 use henge_cpu::{Fast, Level, Plain, Rounding};
-use henge_tensor::conformance::{self, Check, Linear, Operation};
+use henge_tensor::conformance::{self, Check, Linear, Operation, flat, normals};
 use henge_tensor::{AdamStep, Backend, Kind, NonLinearity};
 
 /// Compares the fast forms with the reference: errors relative to the largest number.

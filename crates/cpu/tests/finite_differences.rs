@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{activation, flat, normals, wide};
+use common::{activation, wide};
 use henge_cpu::Plain;
 use henge_random::{Dropout, Site};
+use henge_tensor::conformance::{flat, normals};
 use henge_tensor::{
     AttentionCall, AttentionShape, Backend, DropoutAt, Mask, NonLinearity, RotaryTable, Rotation, Turn,
     VocabularyShard, VocabularyStats,

@@ -1,9 +1,7 @@
 //! What a backend takes from the system, and that it gives everything back to its pool.
 
-mod common;
-
-use common::{flat, normals};
 use henge_cpu::{Fast, Rounding};
+use henge_tensor::conformance::{flat, normals};
 use henge_tensor::{AttentionCall, AttentionShape, Backend, Kind, Mask, Matrix, NonLinearity, VocabularyShard};
 
 /// A small step that uses every operation with scratch of its own.

@@ -52,6 +52,13 @@ struct Cost {
     bytes: f64,
 }
 
+impl Cost {
+    /// Of what multiplies nothing.
+    fn moving(bytes: usize) -> Self {
+        Self { flops: 0.0, bytes: bytes as f64 }
+    }
+}
+
 impl<B: Backend> Timed<B> {
     /// `inner`, writing to `ledger`.
     pub fn new(inner: B, ledger: Ledger, bytes: ElementBytes) -> Self {
@@ -68,12 +75,12 @@ impl<B: Backend> Timed<B> {
 
     /// `passes` over a matrix.
     fn over(&self, passes: usize, x: &B::Activation) -> Cost {
-        Cost { flops: 0.0, bytes: (passes * x.rows() * x.columns() * self.bytes.activation) as f64 }
+        Cost::moving(passes * x.rows() * x.columns() * self.bytes.activation)
     }
 
     /// `passes` over as many parameters.
     fn parameters(passes: usize, len: usize) -> Cost {
-        Cost { flops: 0.0, bytes: (passes * len * size_of::<B::Real>()) as f64 }
+        Cost::moving(passes * len * size_of::<B::Real>())
     }
 
     /// A product with a prepared weight whose result is written `results` times.
@@ -132,7 +139,7 @@ impl<B: Backend> Backend for Timed<B> {
     fn refresh(&self, weight: &mut Self::Weight, buffer: &B::Buffer, at: usize) {
         let len = weight.rows * weight.columns;
         let moved = len * (size_of::<B::Real>() + 2 * self.bytes.weight);
-        let cost = Cost { flops: 0.0, bytes: moved as f64 };
+        let cost = Cost::moving(moved);
         self.clock(Operation::Prepare, cost, |b| b.refresh(&mut weight.inner, buffer, at));
     }
 
@@ -161,7 +168,7 @@ impl<B: Backend> Backend for Timed<B> {
     }
 
     fn zeroed(&self, rows: usize, columns: usize) -> B::Activation {
-        let cost = Cost { flops: 0.0, bytes: (rows * columns * self.bytes.activation) as f64 };
+        let cost = Cost::moving(rows * columns * self.bytes.activation);
         self.clock(Operation::Residual, cost, |b| b.zeroed(rows, columns))
     }
 
@@ -186,7 +193,7 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn take_rows(&self, x: &B::Activation, rows: &[usize]) -> B::Activation {
         let moved = 2 * rows.len() * x.columns() * self.bytes.activation;
-        let cost = Cost { flops: 0.0, bytes: moved as f64 };
+        let cost = Cost::moving(moved);
         self.clock(Operation::Residual, cost, |b| b.take_rows(x, rows))
     }
 
@@ -196,7 +203,7 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn lookup(&self, table: &Self::Weight, first_row: usize, ids: &[u32]) -> B::Activation {
         let moved = ids.len() * table.columns * (self.bytes.weight + self.bytes.activation);
-        let cost = Cost { flops: 0.0, bytes: moved as f64 };
+        let cost = Cost::moving(moved);
         self.clock(Operation::Embedding, cost, |b| b.lookup(&table.inner, first_row, ids))
     }
 
@@ -210,7 +217,7 @@ impl<B: Backend> Backend for Timed<B> {
         at: usize,
     ) {
         let moved = dy.rows() * dy.columns() * (self.bytes.activation + 2 * size_of::<B::Real>());
-        let cost = Cost { flops: 0.0, bytes: moved as f64 };
+        let cost = Cost::moving(moved);
         self.clock(Operation::Embedding, cost, |b| b.lookup_gradient(dy, first_row, table_rows, ids, grads, at));
     }
 
@@ -298,7 +305,7 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn activation_backward(&self, dy: B::Activation, pre: &B::Activation, f: NonLinearity) -> B::Activation {
         let moved = (dy.rows() * dy.columns() + 2 * pre.rows() * pre.columns()) * self.bytes.activation;
-        let cost = Cost { flops: 0.0, bytes: moved as f64 };
+        let cost = Cost::moving(moved);
         self.clock(Operation::ActivationBackward, cost, |b| b.activation_backward(dy, pre, f))
     }
 

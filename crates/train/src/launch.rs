@@ -68,9 +68,12 @@ where
     let unsettled = job.clone();
     let outcome = threads::run_ranks(world, move |comm| {
         let rank = comm.rank();
-        let ledger = job.options.ledgers.get(rank).cloned().unwrap_or_default();
-        let comm = Timed::new(Faulty::new(comm, &job.options.faults), ledger);
-        Rank::new(&job, backend(rank), &comm)?.train()
+        let comm = Faulty::new(comm, &job.options.faults);
+        let train = |comm: &dyn Comm<B::Activation>| Rank::new(&job, backend(rank), comm)?.train();
+        match job.options.ledgers.get(rank) {
+            Some(ledger) => train(&Timed::new(comm, ledger.clone())),
+            None => train(&comm),
+        }
     });
     outcome.map(|ends| ends[0]).map_err(|failure| {
         unsettled.settle(!failure.left_behind.is_empty());

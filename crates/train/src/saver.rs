@@ -19,10 +19,9 @@ pub(crate) struct Part {
 }
 
 /// How far a save is; the same on every rank between steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// There is none.
-    #[default]
     Idle,
     /// The ranks write their parts.
     Writing,

@@ -14,15 +14,19 @@ use henge_files::Checksum;
 use henge_model::{Slot as Held, Store, TOKEN_TABLE};
 use henge_spec::{Parameter, Split};
 use henge_tensor::{Backend, Buffer, Real, ViewMut};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 impl Job {
     /// Publishes the save in `staged`, of which every rank has written its part.
     pub(crate) fn publish(&self, staged: &Path) -> Result<(u64, PathBuf), TrainError> {
-        let ranks = self.run.layout.ranks();
-        let written = henge_checkpoint::written(staged, ranks)?;
-        self.publish_written(staged, written.expect("the ranks agreed that all have written"))
+        let gone = || TrainError::Output {
+            path: staged.display().to_string(),
+            source: io::Error::new(io::ErrorKind::NotFound, "a note of what a rank has written is gone"),
+        };
+        let written = henge_checkpoint::written(staged, self.run.layout.ranks())?;
+        self.publish_written(staged, written.ok_or_else(gone)?)
     }
 
     fn publish_written(&self, staged: &Path, written: Written) -> Result<(u64, PathBuf), TrainError> {

@@ -63,7 +63,7 @@ fn activation<B: Backend>(backend: &B, rows: usize, columns: usize, values: &[f6
 }
 
 /// A flat buffer from doubles.
-fn flat<B: Backend>(backend: &B, values: &[f64]) -> B::Buffer {
+pub fn flat<B: Backend>(backend: &B, values: &[f64]) -> B::Buffer {
     let mut buffer = backend.zeros(values.len(), Kind::Gradient);
     let values: Vec<B::Real> = values.iter().map(|&value| B::Real::of(value)).collect();
     buffer.write(0, &values);
