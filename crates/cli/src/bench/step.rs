@@ -63,11 +63,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
     peers.extend(args.peer.measure(&args.shape, args.batch)?);
     let measured = steps.get(args.warmup..).unwrap_or_default();
     let figures = Figures { args: &args, run: &run, steps: measured, peaks: &peaks, bandwidth, peers: &peers };
-    if let Some(path) = &args.roofline {
-        let picture = roofline::svg(&figures.rows(), figures.ceiling())?;
-        crate::planning::write(path, &picture)?;
-    }
-    if args.json { print_json(&figures.json()) } else { print(&figures.text()) }
+    // First: a picture that cannot be written must not cost the figures.
+    if args.json { print_json(&figures.json()) } else { print(&figures.text()) }?;
+    let Some(path) = &args.roofline else { return Ok(()) };
+    crate::planning::write(path, &roofline::svg(&figures.rows(), figures.ceiling())?)
 }
 
 fn resolve(args: &Args) -> Result<Run, Failure> {
