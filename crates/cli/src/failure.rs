@@ -14,6 +14,30 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Of a status; one without words is told by another process.
+    #[cfg(feature = "mpi")]
+    pub fn new(status: u8, words: String) -> Self {
+        Self { status, words }
+    }
+
+    /// Its status alone.
+    #[cfg(feature = "mpi")]
+    pub fn untold(self) -> Self {
+        Self { words: String::new(), ..self }
+    }
+
+    /// Its exit status.
+    #[cfg(feature = "mpi")]
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
+    /// What happened.
+    #[cfg(feature = "mpi")]
+    pub fn words(&self) -> &str {
+        &self.words
+    }
+
     /// The request was wrong: status 2.
     pub fn request(words: impl fmt::Display) -> Self {
         Self { status: 2, words: words.to_string() }
@@ -30,10 +54,17 @@ impl Failure {
     }
 
     /// Says what happened on standard error and returns the status.
-    pub fn report(&self) -> ExitCode {
+    pub fn report(self) -> ExitCode {
+        ExitCode::from(self.told().status)
+    }
+
+    /// Says what happened on standard error, where nobody else does; it is not said again.
+    pub fn told(self) -> Self {
         let kind = if self.status == INTERRUPTED { "" } else { "error: " };
-        eprintln!("{kind}{}", self.words);
-        ExitCode::from(self.status)
+        if !self.words.is_empty() {
+            eprintln!("{kind}{}", self.words);
+        }
+        Self { words: String::new(), ..self }
     }
 }
 

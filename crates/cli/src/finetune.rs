@@ -7,9 +7,10 @@ mod source;
 mod watch;
 
 use crate::failure::{Failure, print, print_json};
+use crate::ranks::Ranks;
 use crate::train::folder::{Folder, Resume};
 use crate::train::sources::validation_batch;
-use crate::train::{check_machine, finish, stop_on_interrupt, threads_of};
+use crate::train::{check_machine, finish, stop_on_interrupt};
 use henge_files::write_atomic;
 use henge_spec::Run;
 use henge_train::{Job, Options, Source};
@@ -37,8 +38,8 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let resolved = resolve::resolve(&args.run, &args.overrides)?;
     let (run, files) = (&resolved.run, &resolved.files);
-    check_machine(run)?;
-    let stop = stop_on_interrupt()?;
+    check_machine(&Ranks::Threads, run)?;
+    let stop = stop_on_interrupt(&Ranks::Threads)?;
     let mut outputs = Vec::new();
     for index in 0..files.seeds {
         let one = train_and_predict(&resolved, index, &stop)?;
@@ -60,20 +61,23 @@ fn train_and_predict(resolved: &Resolved, index: usize, stop: &Arc<AtomicBool>) 
     folder.write_config(&run)?;
     let watch = Arc::new(Watch::new(run.train.steps));
     eprintln!("seed {} ({} of {})", run.seed, index + 1, resolved.files.seeds);
-    watch.lines.begin(&run, threads_of(&run));
+    watch.lines.begin(&run, Ranks::Threads.kind(), Ranks::Threads.threads(&run));
     let predict = sets(resolved, &run);
-    finish(Job {
-        folder: folder.path().to_path_buf(),
-        train: Arc::new(TaskSource::new(resolved.files.train.clone(), run.seed, run.train.batching)),
-        valid: if run.train.eval_every > 0 { predict.clone() } else { vec![] },
-        predict,
-        weights: resolved.weights.clone(),
-        resume,
-        stop: stop.clone(),
-        options: Options::default(),
-        observer: watch.clone(),
-        run: run.clone(),
-    })?;
+    finish(
+        Ranks::Threads,
+        Job {
+            folder: folder.path().to_path_buf(),
+            train: Arc::new(TaskSource::new(resolved.files.train.clone(), run.seed, run.train.batching)),
+            valid: if run.train.eval_every > 0 { predict.clone() } else { vec![] },
+            predict,
+            weights: resolved.weights.clone(),
+            resume,
+            stop: stop.clone(),
+            options: Options::default(),
+            observer: watch.clone(),
+            run: run.clone(),
+        },
+    )?;
     Ok(Outputs::new(&run, &resolved.files, &watch.take()))
 }
 

@@ -11,9 +11,11 @@ mod eval;
 mod failure;
 mod finetune;
 mod generate;
+mod launcher;
 mod plan;
 mod planning;
 mod quickstart;
+mod ranks;
 mod schedule;
 mod simulate;
 mod train;
@@ -71,6 +73,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), Failure> {
+    if !matches!(command, Command::Train(_)) {
+        ranks::refuse_copies()?;
+    }
     match command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Train(args) => train::run(args),

@@ -8,20 +8,19 @@ pub mod progress;
 pub mod resolve;
 pub mod sources;
 
-use crate::cores::{cores, threads_per_rank};
+use crate::cores::cores;
 use crate::doctor::memory::total_and_available;
 use crate::failure::{self, Failure};
+use crate::ranks::Ranks;
 use folder::{Folder, Resume};
+use henge_checkpoint::Checkpoint;
 use henge_comm::threads;
 use henge_spec::Run;
-use henge_train::{Ended, Job, Options};
+use henge_train::{Ended, Job, Observer, Options, ReadWeights, Source, TrainError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Long enough for a steady figure, short enough not to be noticed.
-const PEAK_SECONDS: f64 = 0.05;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -46,49 +45,105 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
-    if run.task.is_some() {
-        let (place, file) = (run.place("task.name"), args.run.display());
-        return Err(Failure::request(format!("{place}: task.name asks for fine-tuning; use `henge finetune {file}`")));
+    let ranks = Ranks::start()?;
+    match prepare(args, &ranks) {
+        Ok((job, _folder)) => finish(ranks, job),
+        // Whatever stopped one rank before its work stopped all.
+        Err(failure) => ranks.end(Err(failure)),
     }
-    let (train, valid) = sources::open(&run)?;
-    check_request(&args, &run)?;
-    let folder = Folder::open(&run, &args.resume)?;
-    let resume = folder.checkpoint(&run, &args.resume)?;
-    folder.write_config(&run)?;
-    let Args { dump_gradients, dump_logits, faults, .. } = args;
-    let options = Options { dump_gradients, dump_logits, faults, ..Options::default() };
-    let observer = Arc::new(progress::Lines::new(run.train.steps));
-    observer.begin(&run, threads_of(&run));
-    let path = folder.path().to_path_buf();
-    let stop = stop_on_interrupt()?;
-    let predict = vec![];
-    finish(Job { run, folder: path, train, valid, predict, weights, resume, stop, options, observer })
 }
 
-/// Runs a job on this machine's cores to its end.
-pub fn finish(mut job: Job) -> Result<(), Failure> {
-    let (ranks, threads, precision) = (job.run.layout.ranks(), threads_of(&job.run), job.run.train.precision);
-    job.options.peak_flops = Some(measured_peak(ranks * threads));
-    let timeout = Duration::from_secs(job.run.timeout);
-    let waiting = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
-    let device = move |_| henge_cpu::Fast::new(threads, precision);
-    match henge_train::launch(Arc::new(job), waiting, device)? {
+/// The job, and its folder, locked where this rank is the first.
+fn prepare(args: Args, ranks: &Ranks) -> Result<(Job, Option<Folder>), Failure> {
+    let Asked { run, weights, train, valid } = ranks.agree(Asked::of(&args, ranks))?;
+    let (folder, resume) = open_folder(ranks, &run, &args.resume)?;
+    let Args { dump_gradients, dump_logits, faults, .. } = args;
+    let options = Options { dump_gradients, dump_logits, faults, ..Options::default() };
+    let (stop, predict) = (ranks.agree(stop_on_interrupt(ranks))?, vec![]);
+    let observer = observer(ranks, &run);
+    let path = PathBuf::from(&run.dir);
+    Ok((Job { run, folder: path, train, valid, predict, weights, resume, stop, options, observer }, folder))
+}
+
+/// A run with all that it reads, before its folder is touched.
+struct Asked {
+    run: Run,
+    weights: Option<ReadWeights>,
+    train: Arc<dyn Source>,
+    valid: Vec<(String, Arc<dyn Source>)>,
+}
+
+impl Asked {
+    fn of(args: &Args, ranks: &Ranks) -> Result<Self, Failure> {
+        let (run, weights) = resolve::resolve(&args.run, &args.overrides)?;
+        if run.task.is_some() {
+            let (place, file) = (run.place("task.name"), args.run.display());
+            let words = format!("{place}: task.name asks for fine-tuning; use `henge finetune {file}`");
+            return Err(Failure::request(words));
+        }
+        ranks.check(&run)?;
+        let (train, valid) = sources::open(&run)?;
+        check_request(args, ranks, &run)?;
+        Ok(Self { run, weights, train, valid })
+    }
+}
+
+/// Rank 0 opens and locks the run's folder; all go on from the checkpoint that it found.
+fn open_folder(
+    ranks: &Ranks,
+    run: &Run,
+    resume: &Resume,
+) -> Result<(Option<Folder>, Option<Arc<Checkpoint>>), Failure> {
+    let open = || {
+        let folder = Folder::open(run, resume)?;
+        let checkpoint = folder.checkpoint(run, resume)?;
+        folder.write_config(run)?;
+        Ok((folder, checkpoint))
+    };
+    let opened = ranks.agree(ranks.is_first().then(open).transpose())?;
+    let (folder, own) = opened.map_or((None, None), |(folder, checkpoint)| (Some(folder), checkpoint));
+    let path = ranks.share(own.as_ref().map(|checkpoint| checkpoint.folder().to_path_buf()));
+    let theirs = || path.map(|path| Ok(Arc::new(Checkpoint::open(&path)?))).transpose();
+    let checkpoint = ranks.agree(if ranks.is_first() { Ok(own) } else { theirs() })?;
+    Ok((folder, checkpoint))
+}
+
+fn observer(ranks: &Ranks, run: &Run) -> Arc<dyn Observer> {
+    if !ranks.is_first() {
+        return Arc::new(progress::Quiet);
+    }
+    let lines = progress::Lines::new(run.train.steps);
+    lines.begin(run, ranks.kind(), ranks.threads(run));
+    Arc::new(lines)
+}
+
+/// Runs a job on its ranks to its end.
+pub fn finish(ranks: Ranks, mut job: Job) -> Result<(), Failure> {
+    let threads = ranks.threads(&job.run);
+    job.options.peak_flops = Some(ranks.peak(&job.run));
+    let ended = match &ranks {
+        Ranks::Threads => train_in_threads(job, threads)?,
+        #[cfg(feature = "mpi")]
+        Ranks::Processes(world) => crate::ranks::processes::train(world, job, threads)?,
+    };
+    ranks.end(match ended {
         Ended::Finished => Ok(()),
         Ended::Stopped { step } => {
             let words = format!("stopped after step {step}, which is saved; the same command goes on from there");
             Err(Failure::interrupted(words))
         }
-    }
+    })
 }
 
-/// Threads of each rank.
-pub fn threads_of(run: &Run) -> usize {
-    threads_per_rank(if run.threads == 0 { cores() } else { run.threads }, run.layout.ranks())
+fn train_in_threads(job: Job, threads: usize) -> Result<Ended, TrainError> {
+    let (ranks, precision) = (job.run.layout.ranks(), job.run.train.precision);
+    let timeout = Duration::from_secs(job.run.timeout);
+    let options = threads::Options { timeout, ..threads::Options::new(ranks, threads) };
+    henge_train::launch(Arc::new(job), options, move |_| henge_cpu::Fast::new(threads, precision))
 }
 
 /// What can be known to fail before the run's folder is made.
-fn check_request(args: &Args, run: &Run) -> Result<(), Failure> {
+fn check_request(args: &Args, ranks: &Ranks, run: &Run) -> Result<(), Failure> {
     if let Resume::From(path) = &args.resume {
         henge_checkpoint::newest(path)?;
     }
@@ -97,21 +152,23 @@ fn check_request(args: &Args, run: &Run) -> Result<(), Failure> {
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(Failure::request(format!("--dump-logits: there is no folder {}; make it first", folder.display())));
     }
-    check_machine(run)
+    check_machine(ranks, run)
 }
 
 /// Refuses what this machine cannot hold, and warns of what it cannot run at once.
-pub fn check_machine(run: &Run) -> Result<(), Failure> {
-    if run.threads > cores() {
+pub fn check_machine(ranks: &Ranks, run: &Run) -> Result<(), Failure> {
+    if matches!(ranks, Ranks::Threads) && run.threads > cores() {
         eprintln!("run.threads = {} is more than the {} cores; ranks will wait for each other", run.threads, cores());
     }
-    check_memory(run, total_and_available().0)
+    check_memory(run, ranks.of_this_host(run), total_and_available().0)
 }
 
-/// Weights (master and two packed forms), gradients and moments of every replica alone.
-fn check_memory(run: &Run, machine: u64) -> Result<(), Failure> {
+/// Weights (master and two packed forms), gradients and moments of every replica alone, shared
+/// alike by all ranks, of which this machine has so many.
+fn check_memory(run: &Run, ranks_here: usize, machine: u64) -> Result<(), Failure> {
     let elements: f64 = henge_spec::parameters(&run.model).iter().map(elements).sum();
-    let need = 6.0 * 4.0 * elements * run.layout.data as f64;
+    let share = ranks_here as f64 / run.layout.ranks() as f64;
+    let need = 6.0 * 4.0 * elements * run.layout.data as f64 * share;
     if need <= machine as f64 {
         return Ok(());
     }
@@ -129,21 +186,17 @@ fn elements(parameter: &henge_spec::Parameter) -> f64 {
 }
 
 /// Set by the first Ctrl-C; the second ends the process at once.
-pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
+pub fn stop_on_interrupt(ranks: &Ranks) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
+    let (flag, tells) = (stop.clone(), ranks.is_first());
     let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(failure::INTERRUPTED));
         }
-        eprintln!("stopping after this step; press Ctrl-C again to stop at once");
+        if tells {
+            eprintln!("stopping after this step; press Ctrl-C again to stop at once");
+        }
     };
     ctrlc::set_handler(handler).map_err(Failure::run)?;
     Ok(stop)
-}
-
-/// FLOP a second of the cores that the run will use, from registers.
-fn measured_peak(threads: usize) -> f64 {
-    let team = henge_cpu::Team::new(threads.min(cores()));
-    henge_cpu::ceiling::peak_flops(&team, PEAK_SECONDS)
 }

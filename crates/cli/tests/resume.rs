@@ -3,13 +3,11 @@
 
 mod common;
 
+use common::resumed::{numbers, tensors};
 use common::{Place, henge_command};
 use henge_checkpoint::{Checkpoint, RunState, publish, stage};
-use serde_json::Value;
-use std::path::Path;
 use std::time::Duration;
 
-const TIMED: [&str; 6] = ["step_seconds", "data_seconds", "save_seconds", "tokens_per_second", "model_tflops", "mfu"];
 const LAYOUTS: [&str; 3] = [
     "layout = {}",
     "layout = { tensor = 2, pipeline = 2, data = 2 }",
@@ -34,30 +32,6 @@ optimizer = {{ lr = 3e-3, warmup_steps = 4, weight_decay = 0.1 }}
     let name = format!("{dir}.toml");
     place.write(&name, text);
     name
-}
-
-/// Every metrics field but those that time moves.
-fn numbers(place: &Place, dir: &str) -> Vec<Value> {
-    let mut lines = place.metrics(dir);
-    for line in &mut lines {
-        TIMED.iter().for_each(|key| drop(line.as_object_mut().expect("an object").remove(*key)));
-    }
-    lines
-}
-
-/// The shards of the last checkpoint, by name.
-fn tensors(place: &Place, dir: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = place.path(dir).join("checkpoints/step-00000020");
-    let entries = std::fs::read_dir(&folder).expect("the last checkpoint");
-    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().to_string();
-    let mut shards: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
-        .map(|path| (name(&path), std::fs::read(&path).expect("a shard")))
-        .collect();
-    shards.sort();
-    assert!(!shards.is_empty());
-    shards
 }
 
 /// Starts the run and kills it after a while; `true` if it ended by itself before.
@@ -87,7 +61,7 @@ fn killed_runs_end_with_the_same_bits() {
         let begin = std::time::Instant::now();
         place.succeed(&["train", &whole]);
         let length = begin.elapsed();
-        let (want, want_tensors) = (numbers(&place, "whole"), tensors(&place, "whole"));
+        let (want, want_tensors) = (numbers(&place, "whole"), tensors(&place, "whole", 20));
 
         let mut state = 88172645463325252u64;
         let mut killed = 0;
@@ -106,7 +80,7 @@ fn killed_runs_end_with_the_same_bits() {
             }
             place.succeed(&["train", &file]);
             assert_eq!(numbers(&place, &dir), want, "{layout}, after {killed} kills");
-            assert_eq!(tensors(&place, &dir), want_tensors, "{layout}, after {killed} kills");
+            assert_eq!(tensors(&place, &dir, 20), want_tensors, "{layout}, after {killed} kills");
             std::fs::remove_dir_all(place.path(&dir)).expect("removed");
             if killed >= kills() {
                 break;

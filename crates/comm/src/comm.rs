@@ -1,7 +1,7 @@
 //! What a rank talks through.
 
 use crate::{CommError, Grid, Group};
-use henge_tensor::{Transfer, View, ViewMut};
+use henge_tensor::{Real, Transfer, View, ViewMut};
 use std::fmt;
 
 /// How a reduction combines elements, in the order of ranks.
@@ -11,6 +11,20 @@ pub enum Reduce {
     Sum,
     /// Maximum.
     Max,
+}
+
+impl Reduce {
+    /// Combines `part` into `all`, element by element. A NaN on either side is what remains.
+    pub fn fold<T: Real>(self, all: &mut [T], part: &[T]) {
+        let pairs = all.iter_mut().zip(part);
+        match self {
+            Self::Sum => pairs.for_each(|(all, &value)| *all += value),
+            // A comparison with NaN is false.
+            Self::Max => {
+                pairs.for_each(|(all, &value)| *all = if *all >= value || all.is_nan() { *all } else { value })
+            }
+        }
+    }
 }
 
 /// Names a message between two ranks: two messages of a step never share one.

@@ -30,6 +30,16 @@ pub enum CommError {
         /// One line for every rank: its operation and its wait.
         report: String,
     },
+    /// The network or the library below it refused.
+    #[error("rank {rank} could not go on with {what}: {words}")]
+    Transport {
+        /// The rank.
+        rank: usize,
+        /// What it was about.
+        what: String,
+        /// The library's words.
+        words: String,
+    },
     /// A fault that was asked for.
     #[error("injected error of rank {rank} at operation {position} ({operation})")]
     Injected {

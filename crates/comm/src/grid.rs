@@ -20,6 +20,11 @@ pub enum Group {
     World,
 }
 
+impl Group {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 6] = [Self::Tensor, Self::Data, Self::Pipeline, Self::Embedding, Self::Model, Self::World];
+}
+
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

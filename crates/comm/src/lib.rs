@@ -50,11 +50,15 @@ mod comm;
 mod error;
 mod faulty;
 mod grid;
+mod signature;
 pub mod threads;
 mod timed;
+mod wait;
 
 pub use comm::{Comm, Reduce, Tag};
 pub use error::CommError;
 pub use faulty::{Fault, FaultKind, Faulty};
 pub use grid::{Grid, Group, Place};
+pub use signature::{Kind, Signature};
 pub use timed::Timed;
+pub use wait::{Route, Wait};

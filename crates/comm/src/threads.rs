@@ -39,11 +39,9 @@ mod world;
 pub use measure::{AllReduceRate, measure_all_reduce};
 pub use run::{Cause, RankFailure, run_ranks};
 
-use crate::{Comm, CommError, Grid, Group, Reduce, Tag};
-use board::Route;
-use call::{Kind, Operand, Signature};
-use henge_spec::DType;
-use henge_tensor::{Device, Transfer, View, ViewMut};
+use crate::{Comm, CommError, Grid, Group, Reduce, Route, Signature, Tag};
+use call::Operand;
+use henge_tensor::{Transfer, View, ViewMut};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -110,15 +108,13 @@ pub fn world<M: Transfer>(grid: Grid, options: Options) -> Vec<ThreadComm<M>> {
 pub struct ThreadComm<M> {
     rank: usize,
     world: Arc<World<M>>,
-    groups: [Arc<[usize]>; GROUPS.len()],
+    groups: [Arc<[usize]>; Group::ALL.len()],
     one_call_at_a_time: PhantomData<Cell<()>>,
 }
 
-const GROUPS: [Group; 6] = [Group::Tensor, Group::Data, Group::Pipeline, Group::Embedding, Group::Model, Group::World];
-
 impl<M: Transfer> ThreadComm<M> {
     fn new(rank: usize, world: Arc<World<M>>) -> Self {
-        let groups = GROUPS.map(|group| world.grid.members(group, rank).into());
+        let groups = Group::ALL.map(|group| world.grid.members(group, rank).into());
         Self { rank, world, groups, one_call_at_a_time: PhantomData }
     }
 
@@ -126,22 +122,8 @@ impl<M: Transfer> ThreadComm<M> {
         &self.groups[group as usize]
     }
 
-    fn collective(
-        &self,
-        group: Group,
-        kind: Kind,
-        len: usize,
-        dtype: DType,
-        operand: Operand,
-    ) -> Result<(), CommError> {
-        let signature = Signature { group, kind, len, dtype };
-        self.world.collective(self.rank, signature, self.members(group), operand)
-    }
-
-    fn check_host(&self, device: Device, pointer: *const u8, dtype: DType) {
-        let rank = self.rank;
-        assert!(device == Device::Cpu, "rank {rank} gave memory of {device:?} to the engine of host threads");
-        assert!(pointer.addr().is_multiple_of(dtype.bytes()), "rank {rank} gave misaligned {dtype} at {pointer:?}");
+    fn collective(&self, signature: Signature, operand: Operand) -> Result<(), CommError> {
+        self.world.collective(self.rank, signature, self.members(signature.group), operand)
     }
 }
 
@@ -160,34 +142,23 @@ impl<M: Transfer> Comm<M> for ThreadComm<M> {
 
     /// Sums and maxima of `f32` and `f64`; a NaN of any rank is a NaN on all.
     fn all_reduce(&self, group: Group, data: ViewMut<'_>, how: Reduce) -> Result<(), CommError> {
-        let dtype = data.dtype();
-        self.check_host(data.device(), data.pointer(), dtype);
-        assert!(matches!(dtype, DType::F32 | DType::F64), "rank {} reduces {dtype}, not f32 or f64", self.rank);
-        let operand = Operand { source: data.pointer(), target: data.pointer() };
-        self.collective(group, Kind::AllReduce(how), data.len(), dtype, operand)
+        let signature = Signature::all_reduce(self.rank, group, &data, how);
+        self.collective(signature, Operand { source: data.pointer(), target: data.pointer() })
     }
 
     fn all_gather(&self, group: Group, mine: View<'_>, all: ViewMut<'_>) -> Result<(), CommError> {
-        let (rank, members) = (self.rank, self.members(group).len());
-        self.check_host(mine.device(), mine.pointer(), mine.dtype());
-        self.check_host(all.device(), all.pointer(), all.dtype());
-        assert_eq!(mine.dtype(), all.dtype(), "rank {rank} gathers one type into another");
-        assert_eq!(mine.len() * members, all.len(), "rank {rank} gathers {} from {members} ranks", mine.len());
-        let operand = Operand { source: mine.pointer(), target: all.pointer() };
-        self.collective(group, Kind::AllGather, mine.len(), mine.dtype(), operand)
+        let signature = Signature::all_gather(self.rank, group, self.members(group).len(), &mine, &all);
+        self.collective(signature, Operand { source: mine.pointer(), target: all.pointer() })
     }
 
     fn broadcast(&self, group: Group, root: usize, data: ViewMut<'_>) -> Result<(), CommError> {
-        let members = self.members(group).len();
-        self.check_host(data.device(), data.pointer(), data.dtype());
-        assert!(root < members, "rank {} names member {root} of {members} as root", self.rank);
-        let operand = Operand { source: data.pointer(), target: data.pointer() };
-        self.collective(group, Kind::Broadcast { root }, data.len(), data.dtype(), operand)
+        let signature = Signature::broadcast(self.rank, group, self.members(group).len(), root, &data);
+        self.collective(signature, Operand { source: data.pointer(), target: data.pointer() })
     }
 
     fn barrier(&self, group: Group) -> Result<(), CommError> {
         let nothing = Operand { source: std::ptr::null(), target: std::ptr::null_mut() };
-        self.collective(group, Kind::Barrier, 0, DType::F32, nothing)
+        self.collective(Signature::barrier(group), nothing)
     }
 
     fn post_receive(&self, from: usize, tag: Tag, _blank: Box<dyn FnOnce() -> M + '_>) -> Result<(), CommError> {

@@ -2,64 +2,12 @@
 
 mod support;
 
-use henge_comm::threads::{ThreadComm, Waiting, run_ranks, world};
+use henge_comm::threads::{Waiting, run_ranks, world};
 use henge_comm::{Comm, CommError, Grid, Group, Reduce};
 use henge_spec::DType;
-use henge_tensor::{Device, Real, View, ViewMut};
+use henge_tensor::{Device, View, ViewMut};
+use support::collectives::{input, random_collective, reduced};
 use support::{Message, Random, grid, options};
-
-const GROUPS: [Group; 6] = [Group::Tensor, Group::Data, Group::Pipeline, Group::Embedding, Group::Model, Group::World];
-
-/// What `rank` gives to call `call`.
-fn input<T: Real>(call: usize, rank: usize, len: usize) -> Vec<T> {
-    let mut random = Random(((call as u64) << 8) + rank as u64);
-    (0..len).map(|_| T::of(random.number())).collect()
-}
-
-fn reduced<T: Real>(call: usize, members: &[usize], len: usize, how: Reduce) -> Vec<T> {
-    let mut parts = members.iter().map(|&rank| input::<T>(call, rank, len));
-    let mut all = parts.next().expect("a group has members");
-    for part in parts {
-        for (sum, value) in all.iter_mut().zip(part) {
-            *sum = match how {
-                Reduce::Sum => *sum + value,
-                Reduce::Max => sum.max(value),
-            };
-        }
-    }
-    all
-}
-
-/// One collective of a rank, drawn from what all ranks draw alike.
-fn random_call<T: Real>(comm: &ThreadComm<Message>, call: usize, draw: &mut Random) -> Result<(), CommError> {
-    let group = GROUPS[draw.below(GROUPS.len())];
-    // Mostly small, some of many chunks, a few empty.
-    let len = if draw.below(12) == 0 { draw.below(70_000) } else { draw.below(300) };
-    let (kind, root) = (draw.below(5), draw.next() as usize);
-    let rank = comm.rank();
-    let members = comm.grid().members(group, rank);
-    let mut data = input::<T>(call, rank, len);
-    match kind {
-        0 | 1 => {
-            let how = if kind == 0 { Reduce::Sum } else { Reduce::Max };
-            comm.all_reduce(group, ViewMut::of(&mut data), how)?;
-            assert!(data == reduced(call, &members, len, how), "all-reduce {call} over {group} {members:?}");
-        }
-        2 => {
-            let mut all = vec![T::zero(); len * members.len()];
-            comm.all_gather(group, View::of(&data), ViewMut::of(&mut all))?;
-            let parts: Vec<_> = members.iter().map(|&member| input::<T>(call, member, len)).collect();
-            assert!(all == parts.concat(), "all-gather {call} over {group} {members:?}");
-        }
-        3 => {
-            let root = root % members.len();
-            comm.broadcast(group, root, ViewMut::of(&mut data))?;
-            assert!(data == input(call, members[root], len), "broadcast {call} over {group} {members:?}");
-        }
-        _ => comm.barrier(group)?,
-    }
-    Ok(())
-}
 
 fn stress(grid: Grid, waiting: Waiting, seed: u64, calls: usize) {
     let ends = world::<Message>(grid, options(waiting));
@@ -68,11 +16,7 @@ fn stress(grid: Grid, waiting: Waiting, seed: u64, calls: usize) {
         let mut own = Random(seed ^ (comm.rank() as u64 + 1) << 32);
         for call in 0..calls {
             own.delay();
-            if draw.below(2) == 0 {
-                random_call::<f32>(&comm, call, &mut draw)?;
-            } else {
-                random_call::<f64>(&comm, call, &mut draw)?;
-            }
+            random_collective(&comm, call, &mut draw)?;
         }
         Ok::<_, CommError>(())
     });

@@ -1,4 +1,4 @@
-//! Starts the ranks of a job as threads of this process.
+//! Starts the ranks of a job: one over any engine, or all as threads of this process.
 
 use crate::rank::{Ended, Rank};
 use crate::{Observer, Source, TrainError};
@@ -67,13 +67,8 @@ where
     let world = threads::world::<B::Activation>(Grid::new(&job.run.layout), options);
     let unsettled = job.clone();
     let outcome = threads::run_ranks(world, move |comm| {
-        let rank = comm.rank();
-        let comm = Faulty::new(comm, &job.options.faults);
-        let train = |comm: &dyn Comm<B::Activation>| Rank::new(&job, backend(rank), comm)?.train();
-        match job.options.ledgers.get(rank) {
-            Some(ledger) => train(&Timed::new(comm, ledger.clone())),
-            None => train(&comm),
-        }
+        let backend = backend(comm.rank());
+        train_rank(&job, backend, comm)
     });
     outcome.map(|ends| ends[0]).map_err(|failure| {
         unsettled.settle(!failure.left_behind.is_empty());
@@ -82,4 +77,19 @@ where
             cause => TrainError::Rank { rank: failure.rank, words: cause.to_string() },
         }
     })
+}
+
+/// One rank of a job over its end of any engine, to the run's end; all ranks of the grid call this.
+///
+/// # Errors
+/// What this rank failed of, or that another did. Its part of a save in flight is then written, or
+/// has failed; [`Job::settle`] is the launcher's to call.
+pub fn train_rank<B: Backend>(job: &Arc<Job>, backend: B, comm: impl Comm<B::Activation>) -> Result<Ended, TrainError> {
+    let rank = comm.rank();
+    let comm = Faulty::new(comm, &job.options.faults);
+    let train = |comm: &dyn Comm<B::Activation>| Rank::new(job, backend, comm)?.train();
+    match job.options.ledgers.get(rank) {
+        Some(ledger) => train(&Timed::new(comm, ledger.clone())),
+        None => train(&comm),
+    }
 }

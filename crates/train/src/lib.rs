@@ -1,7 +1,7 @@
 //! The training engine: walks a program, steps the optimizer, writes the run's numbers.
 //!
 //! - A [`Job`] is a checked run with its data, its starting weights and what to report.
-//! - [`launch`] starts a rank per thread; every rank walks the same kind of program
+//! - [`launch`] starts a rank per thread, [`train_rank`] is one rank over any engine; every rank walks the same kind of program
 //!   (crate `schedule`) over its stages (crate `model`), with no branch on its number.
 //! - [`Source`] is where sequences come from: a corpus in its order, or given batches. Each rank
 //!   reads its [`Share`] ahead, off the path of the step.
@@ -42,7 +42,7 @@ mod totals;
 
 pub use error::TrainError;
 pub use given::GivenBatches;
-pub use launch::{Job, Options, ReadWeights, launch};
+pub use launch::{Job, Options, ReadWeights, launch, train_rank};
 pub use memory::KindReport;
 pub use metrics::{EvaluationReport, MetricsFile, Observer, Record, RunLog, StepReport};
 pub use pairs::{Frame, PairSource, PairValidationSource};

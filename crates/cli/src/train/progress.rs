@@ -26,7 +26,7 @@ impl Lines {
     }
 
     /// What will run, on what.
-    pub fn begin(&self, run: &Run, threads: usize) {
+    pub fn begin(&self, run: &Run, kind: &str, threads: usize) {
         let (m, l) = (&run.model, &run.layout);
         let parameters: usize = henge_spec::parameters(m).iter().map(|parameter| parameter.len()).sum();
         let recompute = if l.recompute == Recompute::None { "" } else { ", recomputing" };
@@ -35,7 +35,7 @@ impl Lines {
             m.arch, m.layers, m.hidden, m.heads, m.seq_len, m.vocab_size
         );
         eprintln!(
-            "{} ranks of {threads} threads: tensor {}, pipeline {} x {} chunks ({}{recompute}), data {}; {}",
+            "{} ranks ({kind}), {threads} computing threads each: tensor {}, pipeline {} x {} chunks ({}{recompute}), data {}; {}",
             l.ranks(),
             l.tensor,
             l.pipeline,
@@ -64,6 +64,16 @@ impl Lines {
         }
         due
     }
+}
+
+/// The eyes of a rank whose run another shows.
+pub struct Quiet;
+
+impl Observer for Quiet {
+    fn step(&self, _: &StepReport) {}
+    fn evaluation(&self, _: &EvaluationReport) {}
+    fn saved(&self, _: u64, _: &Path) {}
+    fn resumed(&self, _: &Receipt) {}
 }
 
 impl Observer for Lines {

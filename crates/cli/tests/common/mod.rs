@@ -2,6 +2,10 @@
 
 #![allow(dead_code)] // each test binary uses its own part
 
+pub mod mpi;
+pub mod oracle;
+pub mod resumed;
+
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -89,7 +93,7 @@ pub fn henge_command(place: &Place, arguments: &[&str]) -> Command {
     command
 }
 
-fn words(output: &Output) -> String {
+pub fn words(output: &Output) -> String {
     format!(
         "status {:?}\nstdout:\n{}\nstderr:\n{}",
         output.status.code(),

@@ -1,39 +1,10 @@
 //! The board: who has arrived where, which messages are under way, who waits for whom.
 
-use super::call::{Call, Operand, Signature};
-use crate::{CommError, Tag};
+use super::call::{Call, Operand};
+use crate::{CommError, Route, Signature, Wait};
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Whose message it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Route {
-    pub from: usize,
-    pub to: usize,
-    pub tag: Tag,
-}
-
-/// What a rank waits for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
-    Collective(Signature),
-    /// For the message.
-    Receive(Route),
-    /// For its receive to be posted.
-    Send(Route),
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Collective(signature) => write!(f, "{signature}"),
-            Self::Receive(Route { from, tag, .. }) => write!(f, "{tag} from rank {from}"),
-            Self::Send(Route { to, tag, .. }) => write!(f, "rank {to} to post its receive of {tag}"),
-        }
-    }
-}
 
 /// A rank that has published its operand and waits for the rest of its group.
 pub(super) struct Arrival {

@@ -1,10 +1,9 @@
 //! A collective once all of its ranks have arrived: chunks, claimed and done by whoever
 //! is awake.
 
-use crate::{Group, Reduce};
+use crate::{Kind, Reduce, Signature};
 use henge_spec::DType;
 use henge_tensor::Real;
-use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,39 +14,6 @@ const SMALLEST_CHUNK: usize = 16 << 10;
 const LARGEST_CHUNK: usize = 128 << 10;
 /// Bytes of the partial result, which stays in the first-level cache.
 const BLOCK: usize = 4 << 10;
-
-/// What a collective does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    AllReduce(Reduce),
-    AllGather,
-    Broadcast { root: usize },
-    Barrier,
-}
-
-/// What all ranks of a collective must agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signature {
-    pub group: Group,
-    pub kind: Kind,
-    /// Elements that each rank gives.
-    pub len: usize,
-    pub dtype: DType,
-}
-
-impl fmt::Display for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, kind, len, dtype } = self;
-        match kind {
-            Kind::AllReduce(Reduce::Sum) => write!(f, "all-reduce (sum) of {len} {dtype}")?,
-            Kind::AllReduce(Reduce::Max) => write!(f, "all-reduce (max) of {len} {dtype}")?,
-            Kind::AllGather => write!(f, "all-gather of {len} {dtype} each")?,
-            Kind::Broadcast { root } => write!(f, "broadcast of {len} {dtype} from member {root}")?,
-            Kind::Barrier => write!(f, "barrier")?,
-        }
-        write!(f, " over the {group} group")
-    }
-}
 
 /// Where a rank's part of a collective lies.
 #[derive(Clone, Copy)]
@@ -133,8 +99,8 @@ impl Call {
                     self.copy(from, self.range(chunk % chunks_each), from * self.bytes);
                 }
                 Kind::AllReduce(how) => match self.signature.dtype {
-                    DType::F32 => self.reduce_by::<f32>(self.range(chunk), how),
-                    DType::F64 => self.reduce_by::<f64>(self.range(chunk), how),
+                    DType::F32 => self.reduce::<f32>(self.range(chunk), how),
+                    DType::F64 => self.reduce::<f64>(self.range(chunk), how),
                     other => unreachable!("{other} was refused on arrival"),
                 },
             }
@@ -165,27 +131,12 @@ impl Call {
         }
     }
 
-    /// # Safety
-    /// As [`Call::run`]; `range` is of bytes and lies in the part.
-    unsafe fn reduce_by<T: Real>(&self, range: Range<usize>, how: Reduce) {
-        // SAFETY: the caller's promise is the callee's.
-        unsafe {
-            match how {
-                Reduce::Sum => self.reduce::<T>(range, |sum, value| sum + value),
-                // A comparison with NaN is false, so a NaN on either side is what remains.
-                Reduce::Max => {
-                    self.reduce::<T>(range, |max, value| if max >= value || max.is_nan() { max } else { value })
-                }
-            }
-        }
-    }
-
     /// Combines a range of all parts, in rank order for every element, and writes the
     /// result to all.
     ///
     /// # Safety
-    /// As [`Call::reduce_by`].
-    unsafe fn reduce<T: Real>(&self, range: Range<usize>, combine: impl Fn(T, T) -> T + Copy) {
+    /// As [`Call::run`]; `range` is of bytes and lies in the part.
+    unsafe fn reduce<T: Real>(&self, range: Range<usize>, how: Reduce) {
         let mut block = [T::zero(); BLOCK / size_of::<f32>()];
         let step = BLOCK / size_of::<T>();
         let (mut start, end) = (range.start / size_of::<T>(), range.end / size_of::<T>());
@@ -196,7 +147,7 @@ impl Call {
                 let part = unsafe { std::slice::from_raw_parts(operand.target.cast::<T>().add(start), result.len()) };
                 match member {
                     0 => result.copy_from_slice(part),
-                    _ => result.iter_mut().zip(part).for_each(|(all, value)| *all = combine(*all, *value)),
+                    _ => how.fold(result, part),
                 }
             }
             for operand in &self.operands {

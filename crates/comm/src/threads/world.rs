@@ -1,10 +1,10 @@
 //! What the ranks of one process share: the board, a bell for each rank, and each rank's
 //! notes for reports.
 
-use super::board::{Arrival, Board, Poison, Route, Seat, Stage, Wait};
-use super::call::{Call, Operand, Signature};
+use super::board::{Arrival, Board, Poison, Seat, Stage};
+use super::call::{Call, Operand};
 use super::{Delivery, Options, Waiting};
-use crate::{CommError, Grid};
+use crate::{CommError, Grid, Route, Signature, Wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt::Write;

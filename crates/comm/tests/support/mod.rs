@@ -1,6 +1,8 @@
 //! What the tests of the engine share.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod collectives;
+
 use henge_comm::threads::{Delivery, Options, Waiting};
 use henge_comm::{Grid, Tag};
 use henge_spec::Layout;
