@@ -10,7 +10,8 @@ mod roofline;
 mod step;
 
 use crate::failure::Failure;
-use henge_cpu::{Team, ceiling};
+use henge_cpu::Team;
+use henge_cpu::ceiling::{self, Unit};
 use henge_spec::{Model, Precision, Run, Settings};
 
 /// Seconds of one sample of the peak.
@@ -86,6 +87,11 @@ impl ShapeArgs {
         Ok(Run::resolve(settings)?)
     }
 
+    /// What its products could run on at best.
+    fn unit(&self) -> Unit {
+        Unit::of(self.precision)
+    }
+
     /// What names the shape in reports.
     fn words(&self) -> String {
         let Self { layers, hidden, heads, seq, vocab, precision, threads } = self;
@@ -101,10 +107,10 @@ fn step_flops(model: &Model, batch: usize) -> f64 {
     henge_spec::formulas::model_flops(model, batch as f64)
 }
 
-/// Float32 vector multiply-adds a second of `threads` threads, sampled some times.
-fn sample_peak(threads: usize) -> Vec<f64> {
+/// What a unit does at most a second on `threads` threads, sampled some times.
+fn sample_peak(unit: Unit, threads: usize) -> Vec<f64> {
     let team = Team::new(threads.max(1));
-    (0..PEAK_SAMPLES).map(|_| ceiling::peak_flops(&team, PEAK_SECONDS)).collect()
+    (0..PEAK_SAMPLES).map(|_| unit.peak(&team, PEAK_SECONDS)).collect()
 }
 
 /// Bytes a second, read plus written, of a copy by `threads` threads.

@@ -34,6 +34,8 @@ struct Report {
     backend: String,
     /// Float32 multiply-adds from registers on all cores, two operations each.
     peak_gflops_per_second: f64,
+    /// Products of bf16 tiles from registers on all cores; none where it has no tiles.
+    tile_peak_gflops_per_second: Option<f64>,
     /// Read plus written, all cores copying.
     copy_bytes_per_second: f64,
     mpi: Option<Tool>,
@@ -50,6 +52,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         version: env!("CARGO_PKG_VERSION"),
         backend: Fast::new(processor.cores, Rounding::Exact).describe(),
         peak_gflops_per_second: ceiling::peak_flops(&team, SECONDS) / 1e9,
+        tile_peak_gflops_per_second: ceiling::tile_peak_flops(&team, SECONDS).map(|peak| peak / 1e9),
         copy_bytes_per_second: ceiling::copy_bandwidth(&team, COPY_BYTES, SECONDS),
         memory: Memory::look(),
         mpi: Tool::find("mpirun"),
@@ -74,6 +77,7 @@ fn text(report: &Report) -> String {
         ("huge pages", memory.huge_pages.to_string()),
         ("compute", report.backend.clone()),
         ("f32 peak", format!("{:.1} GFLOP/s, measured on all cores", report.peak_gflops_per_second)),
+        ("bf16 peak", tile_peak(report.tile_peak_gflops_per_second)),
         ("copy", format!("{}/s read plus written, measured", DecimalBytes(report.copy_bytes_per_second as u64))),
         ("ranks", format!("{} of one process", report.engines.join(", "))),
         ("MPI", tool(&report.mpi)),
@@ -81,6 +85,13 @@ fn text(report: &Report) -> String {
         ("GPUs", gpus(&report.gpus)),
     ];
     rows.map(|(name, value)| format!("{name:<11} {value}\n")).concat()
+}
+
+fn tile_peak(peak: Option<f64>) -> String {
+    match peak {
+        Some(peak) => format!("{peak:.1} GFLOP/s in tiles, measured on all cores"),
+        None => "no tiles that this process may use".to_string(),
+    }
 }
 
 fn gpus(found: &[Gpu]) -> String {

@@ -6,6 +6,7 @@ pub mod processes;
 use crate::cores::{cores, threads_per_rank};
 use crate::failure::Failure;
 use crate::launcher::{self, Launched};
+use henge_cpu::ceiling::Unit;
 use henge_spec::Run;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -109,11 +110,12 @@ impl Ranks {
         }
     }
 
-    /// FLOP a second of all cores that a run will use, from registers, measured now.
+    /// FLOP a second of all cores that a run will use, from registers, in the arithmetic of its
+    /// precision, measured now.
     pub fn peak(&self, run: &Run) -> f64 {
         let measured = |threads: usize| {
             let team = henge_cpu::Team::new(threads.min(cores()));
-            henge_cpu::ceiling::peak_flops(&team, PEAK_SECONDS)
+            Unit::of(run.train.precision).peak(&team, PEAK_SECONDS)
         };
         match self {
             Self::Threads => measured(run.layout.ranks() * self.threads(run)),

@@ -3,12 +3,18 @@
 //! A share of peak means something only beside a peak of the same moment: on shared
 //! machines a core may lose half its speed for seconds.
 
+use crate::rounding::Rounding;
 use crate::simd::{Level, kernel};
 use crate::team::{Parts, Team};
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::tile::Unit as _;
+use crate::tile::{self, Tiles};
 use std::time::Instant;
 
 /// Chains of multiply-adds in flight: enough for two ports of latency four.
 const CHAINS: usize = 12;
+/// Tiles of sums in flight.
+const TILES_OF_SUMS: usize = 4;
 /// Steps between looks at the clock.
 const STEPS: usize = 20_000;
 
@@ -34,15 +40,93 @@ kernel! {
 /// multiply-adds from registers (one multiply-add counts two), over `seconds`.
 pub fn peak_flops(team: &Team, seconds: f64) -> f64 {
     let level = Level::detect();
+    rate(team, seconds, &|| {
+        std::hint::black_box(multiply_adds(level, STEPS, std::hint::black_box(1e-7)));
+        2 * STEPS * CHAINS * lanes(level)
+    })
+}
+
+/// Floating-point operations per second of all threads of the team in products of bf16
+/// tiles from registers, over `seconds`; none where [`Tiles::detect`] finds no hardware.
+pub fn tile_peak_flops(team: &Team, seconds: f64) -> Option<f64> {
+    Tiles::detect()?;
+    Some(rate(team, seconds, &|| {
+        tile_products();
+        2 * STEPS * TILES_OF_SUMS * (tile::ROWS * tile::ROWS * tile::TERMS)
+    }))
+}
+
+/// The unit on which products of a precision could run at best: bf16 tiles where the precision
+/// is bf16 and the processor has them, else float32 vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Multiply-adds of float32 vectors.
+    Vectors,
+    /// Products of bf16 tiles.
+    Tiles,
+}
+
+impl Unit {
+    /// Of this processor.
+    pub fn of(precision: impl Into<Rounding>) -> Self {
+        match precision.into() == Rounding::Bf16 && Tiles::detect().is_some() {
+            true => Unit::Tiles,
+            false => Unit::Vectors,
+        }
+    }
+
+    /// What its peak is a peak of.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Vectors => "float32 multiply-adds",
+            Unit::Tiles => "products of bf16 tiles",
+        }
+    }
+
+    /// Floating-point operations per second of all threads of the team, from registers, over
+    /// `seconds`.
+    pub fn peak(self, team: &Team, seconds: f64) -> f64 {
+        let tiles = if self == Unit::Tiles { tile_peak_flops(team, seconds) } else { None };
+        tiles.unwrap_or_else(|| peak_flops(team, seconds))
+    }
+}
+
+/// Runs `STEPS` products on each tile of sums; detection came before.
+fn tile_products() {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    {
+        // SAFETY: the hardware was detected, and nothing else on this thread uses it meanwhile.
+        let mut unit = unsafe { tile::Hardware::configured() };
+        let zeros = [0u16; tile::NUMBERS];
+        // SAFETY: a tile of dense rows.
+        unsafe {
+            unit.load::<4>(zeros.as_ptr(), 64);
+            unit.load::<5>(zeros.as_ptr(), 64);
+            unit.load::<6>(zeros.as_ptr(), 64);
+            unit.load::<7>(zeros.as_ptr(), 64);
+        }
+        unit.zero::<0>();
+        unit.zero::<1>();
+        unit.zero::<2>();
+        unit.zero::<3>();
+        for _ in 0..STEPS {
+            unit.multiply::<0, 4, 6>();
+            unit.multiply::<1, 4, 7>();
+            unit.multiply::<2, 5, 6>();
+            unit.multiply::<3, 5, 7>();
+        }
+    }
+}
+
+/// Operations per second of all threads, each repeating `work`, which tells how many it did.
+fn rate(team: &Team, seconds: f64, work: &(dyn Fn() -> usize + Sync)) -> f64 {
     let mut rates = vec![0.0f64; team.threads()];
     let parts = Parts::of(&mut rates);
     team.run(&|worker| {
-        let (start, mut rounds) = (Instant::now(), 0usize);
+        let (start, mut flop) = (Instant::now(), 0usize);
         while start.elapsed().as_secs_f64() < seconds {
-            std::hint::black_box(multiply_adds(level, STEPS, std::hint::black_box(1e-7)));
-            rounds += 1;
+            flop += work();
         }
-        let flop = 2 * rounds * STEPS * CHAINS * lanes(level);
         // SAFETY: each worker writes its own number.
         unsafe { parts.part(worker, 1)[0] = flop as f64 / start.elapsed().as_secs_f64() };
     });
@@ -87,6 +171,9 @@ mod tests {
         let team = Team::new(1);
         let flops = peak_flops(&team, 0.02);
         assert!((1e8..1e13).contains(&flops), "{flops} FLOP/s on one thread");
+        if let Some(tiles) = tile_peak_flops(&team, 0.02) {
+            assert!(tiles > 2.0 * flops, "{tiles} FLOP/s in tiles, {flops} in vectors");
+        }
         let bandwidth = copy_bandwidth(&team, 32 << 20, 0.02);
         assert!((1e8..1e13).contains(&bandwidth), "{bandwidth} B/s on one thread");
     }

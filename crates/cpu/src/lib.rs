@@ -38,6 +38,7 @@ mod product;
 mod rounding;
 mod simd;
 mod team;
+mod tile;
 
 pub use fast::{Fast, FastLogits, FastWeight};
 pub use features::{Features, features};
@@ -46,3 +47,4 @@ pub use plain::{Plain, PlainLogits, PlainNormStats, PlainWeight};
 pub use rounding::Rounding;
 pub use simd::Level;
 pub use team::Team;
+pub use tile::Tiles;

@@ -141,7 +141,7 @@ impl Names {
 /// The rows as a table.
 pub fn text(rows: &[Row], ceiling: Ceiling) -> String {
     let mut text = format!(
-        "\na mean step of rank 0 by operation; the ceiling is {:.1} GFLOP/s (vector multiply-adds) and {:.1} GB/s (copy)\n\
+        "\na mean step of rank 0 by operation; the ceiling is {:.1} GFLOP/s (multiply-adds) and {:.1} GB/s (copy)\n\
          operation                          calls        ms  of step    GFLOP  GFLOP/s       GB    GB/s  of ceiling\n",
         ceiling.flops / 1e9,
         ceiling.bandwidth / 1e9

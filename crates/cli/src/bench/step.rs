@@ -56,10 +56,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let threads = crate::cores::threads_per_rank(args.shape.threads, run.layout.ranks());
     let busy = threads * run.layout.ranks();
     let mut peers = Vec::from_iter(args.peer.measure(&args.shape, args.batch)?);
-    let mut peaks = sample_peak(busy);
+    let mut peaks = sample_peak(args.shape.unit(), busy);
     let bandwidth = sample_bandwidth(busy);
     let steps = measure(run.clone(), threads)?;
-    peaks.extend(sample_peak(busy));
+    peaks.extend(sample_peak(args.shape.unit(), busy));
     peers.extend(args.peer.measure(&args.shape, args.batch)?);
     let measured = steps.get(args.warmup..).unwrap_or_default();
     let figures = Figures { args: &args, run: &run, steps: measured, peaks: &peaks, bandwidth, peers: &peers };
@@ -235,6 +235,7 @@ impl Figures<'_> {
             "tokens_per_second": self.tokens_per_second(),
             "model_gflops_per_second": self.rate() / 1e9,
             "peak_gflops_per_second": peak / 1e9,
+            "peak_of": self.args.shape.unit().name(),
             "peak_samples": self.peaks.iter().map(|peak| peak / 1e9).collect::<Vec<_>>(),
             "share_of_peak": self.rate() / peak,
             "held_bytes": self.held_bytes(),
@@ -255,7 +256,7 @@ impl Figures<'_> {
             "{}, batch {}, microbatch {}, layout {}\n\
              step       {seconds:.4} s (median of {}; least {least:.4})\n\
              rate       {:.0} tokens/s, {:.1} GFLOP/s of the model\n\
-             peak       {:.1} GFLOP/s, float32 multiply-adds on all its threads, around the steps\n\
+             peak       {:.1} GFLOP/s, {} on all its threads, around the steps\n\
              share      {:.1}%\n\
              held       {} on rank 0 at most\n",
             self.args.shape.words(),
@@ -266,6 +267,7 @@ impl Figures<'_> {
             self.tokens_per_second(),
             self.rate() / 1e9,
             peak / 1e9,
+            self.args.shape.unit().name(),
             100.0 * self.rate() / peak,
             HumanBytes(self.held_bytes()),
         );
