@@ -5,9 +5,11 @@
 #[path = "../../comm/tests/support/mod.rs"]
 mod support;
 
+#[path = "support/mpirun.rs"]
+mod mpirun;
+
 #[cfg(feature = "mpi")]
 use henge_comm::{Comm, CommError, Group, Reduce};
-use std::process::Command;
 use std::time::Duration;
 use support::{Message, Random, grid, tag};
 
@@ -17,9 +19,10 @@ const CALLS: usize = 150;
 
 #[cfg(feature = "mpi")]
 fn main() {
-    match std::env::var("OMPI_COMM_WORLD_SIZE") {
-        Ok(_) => rank(),
-        Err(_) => GRIDS.iter().for_each(launch),
+    let axes: Vec<usize> = std::env::args().skip(1).filter_map(|axis| axis.parse().ok()).collect();
+    match axes[..] {
+        [t, p, d] => rank(grid(t, p, d)),
+        _ => GRIDS.iter().for_each(launch),
     }
 }
 
@@ -28,26 +31,25 @@ fn main() {
     println!("skipped: the feature `mpi` is off");
 }
 
+#[cfg(feature = "mpi")]
 fn launch(axes: &[usize; 3]) {
-    let ranks: usize = axes.iter().product();
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks.to_string()]);
+    let mut mpirun = mpirun::mpirun(axes.iter().product());
     mpirun.arg(std::env::current_exe().expect("this program")).args(axes.map(|axis| axis.to_string()));
-    let status = mpirun.status().expect("mpirun starts (Debian: openmpi-bin)");
-    assert!(status.success(), "{axes:?}: {status}");
+    let output = mpirun.output().expect("mpirun starts (Debian: openmpi-bin)");
+    assert!(output.status.success(), "grid {axes:?}: {}", mpirun::words(&output));
     println!("grid {axes:?}: ok");
 }
 
 #[cfg(feature = "mpi")]
-fn rank() {
-    let axes: Vec<usize> = std::env::args().skip(1).map(|axis| axis.parse().expect("a number")).collect();
-    let grid = grid(axes[0], axes[1], axes[2]);
+fn rank(grid: henge_comm::Grid) {
     let world = henge_mpi::World::start().expect("MPI");
     assert_eq!((world.ranks(), world.ranks_of_this_host()), (grid.ranks(), grid.ranks()));
     let comm = world.comm::<Message>(grid, Duration::from_secs(60), 1).expect("communicators");
     let outcome = collectives(&comm).and_then(|()| ring(&comm)).and_then(|()| both_ways(&comm));
     outcome.unwrap_or_else(|error| panic!("{error}"));
     agreement(&world);
+    drop(comm);
+    world.finish();
 }
 
 /// To the bit of a sum in the order of ranks.
