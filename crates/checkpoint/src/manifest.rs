@@ -89,15 +89,18 @@ impl Norms {
     }
 }
 
-/// The loss of one sample by the weights that were saved, without dropout: a resumed run
+/// The loss at the start of one sample by the weights that were saved, without dropout: a resumed run
 /// computes it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// Position of the sample in the run's order.
     pub sample: u64,
-    /// 32 bits of a checksum of its tokens and targets.
+    /// 32 bits of a checksum of the tokens and targets that were computed.
     pub tokens: u32,
-    /// Mean loss over its targets.
+    /// Tokens from its start that were computed; the whole sample without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<u64>,
+    /// Mean loss over the targets of those tokens.
     pub loss: f64,
     /// Precision that it was computed in.
     pub precision: String,

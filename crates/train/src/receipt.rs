@@ -10,7 +10,7 @@ use henge_checkpoint::{Checkpoint, Kind, Norms, Probe, RunState};
 use henge_comm::Group;
 use henge_files::Checksum;
 use henge_model::{Dropouts, Microbatch};
-use henge_spec::Precision;
+use henge_spec::{Arch, Precision};
 use henge_tensor::Backend;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub struct Receipt {
     pub again: Again,
 }
 
-/// The loss of one sample of the last batch, computed with the weights that were loaded.
+/// The loss at the start of one sample of the last batch, computed with the weights that were loaded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Again {
     /// It is the recorded one, as closely as the precisions allow.
@@ -68,14 +68,28 @@ fn loss_tolerance(saved: &str, now: Precision) -> f64 {
     if saved == "f32" && now == Precision::F32 { 1e-5 } else { 2e-2 }
 }
 
+/// Tokens of a sample whose loss is recorded with a save: a save holds the step up for as long as
+/// they take, and a decoder's loss at the first tokens tells weights apart as well as at all.
+const PROBED_TOKENS: usize = 32;
+
 impl<B: Backend> Rank<'_, B> {
-    /// The loss of one sample without dropout, for the receipt of a resume. The first replica
-    /// computes it; every rank has it.
-    pub(crate) fn probe(&self, sample: u64) -> Result<Probe, TrainError> {
+    /// Tokens of a sample that a save computes: a decoder's first do not see the others, an
+    /// encoder's all see each other.
+    pub(crate) fn probed_length(&self) -> Option<u64> {
+        let model = &self.job.run.model;
+        (model.arch != Arch::Bert).then_some(PROBED_TOKENS as u64)
+    }
+
+    /// The loss of one sample, or of its first `length` tokens, without dropout, for the receipt of
+    /// a resume. The first replica computes it; every rank has it.
+    pub(crate) fn probe(&self, sample: u64, length: Option<u64>) -> Result<Probe, TrainError> {
         let (mut sums, mut scored, mut tokens) = (LossSums::default(), LossSums::default(), [0.0]);
         // One of several options is judged beside the others.
         let group = self.job.run.model.task.map_or(1, |task| task.group()) as u64;
-        let micro = microbatch(self.job.train.as_ref(), sample..sample + group);
+        let mut micro = microbatch(self.job.train.as_ref(), sample..sample + group);
+        if let (Ok(micro), Some(length)) = (&mut micro, length) {
+            cut(micro, length);
+        }
         if let (0, Ok(micro)) = (self.place.data, &micro) {
             let stages = stages(self.job, &self.backend, self.comm, &self.places, &self.stages, Dropouts::NONE);
             if let Some(losses) = losses(&self.backend, self.comm, &stages, micro, 0)? {
@@ -87,7 +101,7 @@ impl<B: Backend> Rank<'_, B> {
         let (sums, scored) = LossSums::from_last_stage(self.comm, sums, scored)?;
         totals::from_last_stage(self.comm, &mut tokens)?;
         let precision = self.job.run.train.precision.to_string();
-        Ok(Probe { sample, tokens: tokens[0] as u32, loss: sums.over(scored).total(), precision })
+        Ok(Probe { sample, tokens: tokens[0] as u32, length, loss: sums.over(scored).total(), precision })
     }
 
     /// Norms of weights and moments over the whole model, as every rank holds its part.
@@ -130,7 +144,7 @@ impl<B: Backend> Rank<'_, B> {
 
     fn loss_again(&self, state: &RunState) -> Result<Again, TrainError> {
         let Some(recorded) = &state.probe else { return Ok(Again::NotRecorded) };
-        let now = self.probe(recorded.sample)?;
+        let now = self.probe(recorded.sample, recorded.length)?;
         Ok(match now.tokens == recorded.tokens {
             true => Again::Same { sample: now.sample, loss: now.loss, recorded: recorded.loss },
             false => Again::OtherData { sample: now.sample },
@@ -145,6 +159,13 @@ impl<B: Backend> Rank<'_, B> {
         let same = off <= tolerance;
         (!same).then(|| format!("the loss of sample {sample} is {loss} here and was {recorded} when it was saved"))
     }
+}
+
+/// Leaves the first `length` tokens of the one sequence of a decoder.
+fn cut(micro: &mut Microbatch, length: u64) {
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    micro.tokens.truncate(length);
+    micro.labels.truncate(length);
 }
 
 fn norms_differ(norms: &Norms, state: &RunState) -> Option<String> {

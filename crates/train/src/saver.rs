@@ -2,7 +2,7 @@
 
 use crate::receipt::sum_of_squares;
 use crate::{Job, TrainError};
-use henge_checkpoint::{Block, Kind, ShardRecord, ShardWriter, Slot};
+use henge_checkpoint::{Block, Kind, RunState, ShardRecord, ShardWriter, Slot};
 use henge_spec::Parameter;
 use henge_tensor::{Kind as Held, Pool, Pooled};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,16 @@ pub(crate) struct Part {
     pub block: Block,
     /// First element in the rank's buffer.
     pub start: usize,
+}
+
+/// Where a save goes.
+pub(crate) struct Target {
+    /// Its folder until it is published.
+    pub staged: PathBuf,
+    /// Who writes.
+    pub rank: usize,
+    /// Where the run stands, which rank 0 notes beside its shard.
+    pub run: Option<RunState>,
 }
 
 /// How far a save is; the same on every rank between steps.
@@ -77,12 +87,11 @@ impl Saver {
         (self.copy, self.bytes) = (Some(copy), bytes as u64);
     }
 
-    /// Starts to write `parts` into a folder from a copy, which `fill` makes of each part in their
+    /// Starts to write `parts` into the target from a copy, which `fill` makes of each part in their
     /// order.
     pub fn write(
         &mut self,
-        staged: PathBuf,
-        rank: usize,
+        target: Target,
         parts: Vec<Part>,
         fill: impl Fn(&Part, &mut [f32]),
     ) -> Result<(), TrainError> {
@@ -93,8 +102,10 @@ impl Saver {
             fill(part, out);
             rest = after;
         }
-        self.staged.clone_from(&staged);
+        self.staged.clone_from(&target.staged);
         self.start("henge-save", move || {
+            let Target { staged, rank, run } = target;
+            run.map_or(Ok(()), |run| henge_checkpoint::note_run(&staged, &run))?;
             let (record, squares) = write_shard(&staged, rank, &parts, copy.as_slice())?;
             henge_checkpoint::note_part(&staged, rank, record, squares)?;
             Ok(Done::Written(copy))

@@ -6,7 +6,7 @@
 
 use crate::optimizer::Optimizer;
 use crate::rank::Rank;
-use crate::saver::{Part, Phase};
+use crate::saver::{Part, Phase, Target};
 use crate::{Job, TrainError};
 use henge_checkpoint::{Block, Checkpoint, Kind, LossScaleState, Manifest, Norms, RunState, Written};
 use henge_comm::{Group, Reduce};
@@ -71,18 +71,18 @@ impl<B: Backend> Rank<'_, B> {
         self.comm.at(0, &format!("save of step {step}"));
         self.check_tied_copies()?;
         let checkpoints = self.job.checkpoints();
-        let probe = self.probe(self.progress.last_first)?;
-        if self.comm.rank() == 0 {
-            let staged = henge_checkpoint::stage(&checkpoints, step)?;
-            let run = RunState { probe: Some(probe).filter(|probe| probe.loss.is_finite()), ..self.run_state(loss) };
-            henge_checkpoint::note_run(&staged, &run)?;
+        let probe = self.probe(self.progress.last_first, self.probed_length())?;
+        let (staged, rank) = (henge_checkpoint::staged(&checkpoints, step), self.comm.rank());
+        let mut target = Target { staged, rank, run: None };
+        if rank == 0 {
+            henge_checkpoint::stage(&checkpoints, step)?;
+            let probe = Some(probe).filter(|probe| probe.loss.is_finite());
+            target.run = Some(RunState { probe, ..self.run_state(loss) });
         }
         self.comm.barrier(Group::World)?;
         let parts = self.parts();
-        let (staged, rank) = (henge_checkpoint::staged(&checkpoints, step), self.comm.rank());
         let (store, optimizer) = (&self.store, &self.optimizer);
-        self.saver
-            .write(staged, rank, parts, |part, out| read_into(buffer(store, optimizer, part.kind), part.start, out))?;
+        self.saver.write(target, parts, |part, out| read_into(buffer(store, optimizer, part.kind), part.start, out))?;
         self.saver.held_up += begin.elapsed().as_secs_f64();
         Ok(())
     }
@@ -150,9 +150,12 @@ impl<B: Backend> Rank<'_, B> {
         }
         let mut seen = Checksum::new();
         for (slot, kind) in self.store.token_table().iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
-            let values = self.buffer(kind).read_f32(slot.range.start, slot.range.len());
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            seen.update(&bytes);
+            let mut values = [0.0; AT_ONCE];
+            for start in slot.range.clone().step_by(AT_ONCE) {
+                let values = &mut values[..AT_ONCE.min(slot.range.end - start)];
+                read_into(self.buffer(kind), start, values);
+                seen.update(bytemuck::cast_slice(values));
+            }
         }
         // 32 bits are exact in a double; the largest of x and of -x are x and -x only of equals.
         let mine = (seen.value() & u128::from(u32::MAX)) as f64;
@@ -231,9 +234,11 @@ fn buffer<'a, B: Backend>(store: &'a Store<B>, optimizer: &'a Optimizer<B>, kind
     }
 }
 
+/// Elements that are read together: they stay in the first cache between two copies.
+const AT_ONCE: usize = 4096;
+
 /// `out.len()` elements from `start` as a file holds them.
 pub(crate) fn read_into<R: Real>(buffer: &impl Buffer<R>, start: usize, out: &mut [f32]) {
-    const AT_ONCE: usize = 4096; // stays in the first cache between its two copies
     let mut host = [R::of(0.0); AT_ONCE];
     for (place, out) in out.chunks_mut(AT_ONCE).enumerate() {
         let host = &mut host[..out.len()];

@@ -91,7 +91,7 @@ pub fn run_state(step: u64) -> RunState {
         loss_scale: Some(LossScaleState { scale: 65536.0, clean_steps: 3, overflows: 1 }),
         loss: Some(3.125),
         norms: Some(Norms::of_squares([1.0, 2.0, 0.1])),
-        probe: Some(Probe { sample: 3, tokens: 17, loss: 0.1, precision: "f32".to_string() }),
+        probe: Some(Probe { sample: 3, tokens: 17, length: Some(5), loss: 0.1, precision: "f32".to_string() }),
         config: "[run]\nseed = 1234\n".to_string(),
     }
 }
