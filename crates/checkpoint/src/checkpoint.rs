@@ -2,7 +2,7 @@
 
 use crate::manifest::{Chunk, FileRecord, MANIFEST, Manifest, TensorRecord};
 use crate::publish::way_out;
-use crate::stored::{Element, PANEL_BYTES, PositionedFile, Stored};
+use crate::stored::{Element, PositionedFile, Stored};
 use crate::tensor_file::{TensorFile, is_absent};
 use crate::{Block, CheckpointError, Kind, Weights};
 use henge_files::Checksum;
@@ -63,25 +63,44 @@ impl Checkpoint {
             if part == block && part == chunk.block {
                 return self.read_chunk(record, chunk, out);
             }
-            if !checked.load(Ordering::Relaxed) {
-                self.check_chunk(record, chunk)?;
-                checked.store(true, Ordering::Relaxed);
-            }
             let start = (part.row - block.row) * block.columns + part.column - block.column;
-            self.stored(chunk, record).read(local(part, chunk, record), &mut out[start..], stride(block, record))?;
+            let (part, out, stride) = (local(part, chunk, record), &mut out[start..], stride(block, record));
+            if checked.load(Ordering::Relaxed) {
+                self.stored(chunk, record).read(part, out, stride)?;
+                continue;
+            }
+            self.read_part(record, chunk, part, out, stride)?;
+            checked.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// The whole of a chunk in one read, checked as it lies in memory.
     fn read_chunk(&self, record: &TensorRecord, chunk: &Chunk, out: &mut [f32]) -> Result<(), CheckpointError> {
-        let (mut checksum, mut offset) = (Checksum::new(), chunk.offset);
-        // Checked while it is still in a core's cache.
-        for part in bytemuck::cast_slice_mut::<f32, u8>(out).chunks_mut(PANEL_BYTES) {
-            self.files[&chunk.file].file.read(offset, part)?;
-            checksum.update(part);
-            offset += part.len() as u64;
-        }
+        let file = &self.files[&chunk.file].file;
+        let found = file.read_checked(chunk.offset, bytemuck::cast_slice_mut(out))?;
+        self.compare(record, chunk, found)
+    }
+
+    /// A part of a chunk that is not yet checked: one pass over the chunk for both.
+    fn read_part(
+        &self,
+        record: &TensorRecord,
+        chunk: &Chunk,
+        part: Block,
+        out: &mut [f32],
+        stride: usize,
+    ) -> Result<(), CheckpointError> {
+        let (stored, mut checksum) = (self.stored(chunk, record), Checksum::new());
+        let whole = Block { row: 0, rows: stored.rows, column: 0, columns: stored.columns };
+        stored.panels(whole, |panel| {
+            checksum.update(bytemuck::cast_slice(panel.values()));
+            let rows = panel.first.max(part.row)..(panel.first + panel.rows).min(part.row + part.rows);
+            for row in rows {
+                let line = &panel.row(row - panel.first)[part.column..][..part.columns];
+                out[(row - part.row) * stride..][..part.columns].copy_from_slice(line);
+            }
+        })?;
         self.compare(record, chunk, checksum.hex())
     }
 

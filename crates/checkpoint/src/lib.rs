@@ -42,12 +42,14 @@
 mod block;
 mod checkpoint;
 mod error;
+mod export;
 mod facts;
 mod gguf;
 mod hugging_face;
 mod manifest;
 mod megatron;
 mod pickle;
+mod pickle_writer;
 mod publish;
 mod quantized;
 mod shard;
@@ -61,14 +63,15 @@ mod written;
 pub use block::Block;
 pub use checkpoint::Checkpoint;
 pub use error::CheckpointError;
+pub use export::{Export, Exported};
 pub use facts::model_of;
 pub use gguf::GgufFile;
-pub use hugging_face::{Export, Exported, HfFolder, export};
+pub use hugging_face::{HfFolder, export};
 pub use manifest::{
     Chunk, FileRecord, Kind, LossScaleState, MANIFEST, Manifest, Norms, Probe, RunState, ShardRecord, TensorRecord,
     VERSION,
 };
-pub use megatron::MegatronCheckpoint;
+pub use megatron::{MegatronCheckpoint, export_megatron};
 pub use publish::{discard_staged, latest, newest, publish, published, set_aside_after, stage, staged};
 pub use shard::{ShardWriter, Slot};
 pub use source::{Source, open_source};

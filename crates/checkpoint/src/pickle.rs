@@ -177,6 +177,15 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The state that an object was given.
+    #[cfg(test)]
+    pub fn state(self) -> Option<Self> {
+        match self.kind() {
+            Node::Object { state: Some(state), .. } => Some(self.at(*state)),
+            _ => None,
+        }
+    }
+
     /// The value of a text key of a mapping, or of an attribute.
     pub fn get(self, key: &str) -> Option<Self> {
         let mut all = self.items().into_iter().chain(self.attributes());

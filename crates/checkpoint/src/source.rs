@@ -16,6 +16,11 @@ pub trait Source: Weights + Send + Sync {
     /// The model as keys of a run file; [`crate::model_of`] makes a model of them.
     fn facts(&self) -> BTreeMap<String, Value>;
 
+    /// Optimizer steps behind the weights, where that is known; 0 where it is not.
+    fn step(&self) -> u64 {
+        0
+    }
+
     /// What it holds of each parameter: weights, or the optimizer's moments too.
     fn kinds(&self) -> Vec<Kind> {
         vec![Kind::Weight]
@@ -56,6 +61,10 @@ impl Source for Checkpoint {
 
     fn facts(&self) -> BTreeMap<String, Value> {
         self.manifest().model.clone()
+    }
+
+    fn step(&self) -> u64 {
+        self.manifest().run.step
     }
 
     fn kinds(&self) -> Vec<Kind> {

@@ -44,6 +44,17 @@ impl PositionedFile {
         Ok(out)
     }
 
+    /// Fills `out` from `offset` on and returns its checksum, taken while each part is near the core.
+    pub fn read_checked(&self, mut offset: u64, out: &mut [u8]) -> Result<String, FilesError> {
+        let mut checksum = Checksum::new();
+        for part in out.chunks_mut(PANEL_BYTES) {
+            self.read(offset, part)?;
+            checksum.update(part);
+            offset += part.len() as u64;
+        }
+        Ok(checksum.hex())
+    }
+
     /// The checksum of a part, in constant memory.
     pub fn checksum(&self, offset: u64, bytes: u64) -> Result<String, FilesError> {
         let mut checksum = Checksum::new();
@@ -91,6 +102,21 @@ impl Element {
         }
     }
 
+    /// Codes float32 as one of the float types, into `bytes` alone.
+    ///
+    /// # Panics
+    /// If elements are coded in blocks: nothing is written so.
+    pub fn encode(self, values: &[f32], bytes: &mut Vec<u8>) {
+        bytes.clear();
+        match self {
+            Self::F64 => bytes.extend(values.iter().flat_map(|&value| f64::from(value).to_le_bytes())),
+            Self::F32 => bytes.extend_from_slice(bytemuck::cast_slice(values)),
+            Self::F16 => bytes.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes())),
+            Self::BF16 => bytes.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes())),
+            Self::Quantized(code) => panic!("{code:?} is read and not written"),
+        }
+    }
+
     /// Of a safetensors type, where it is one of the floats that weights come in.
     pub fn of_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
         match dtype {
@@ -133,6 +159,11 @@ pub(crate) struct Panel<'a> {
 }
 
 impl Panel<'_> {
+    /// All columns of its rows, as the file has them.
+    pub fn values(&self) -> &[f32] {
+        self.values
+    }
+
     /// The block's part of row `first + row`.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.stride + self.column..][..self.columns]
@@ -151,13 +182,19 @@ impl Stored<'_> {
         }
         let row_bytes = self.element.bytes(self.columns);
         let at_once = (PANEL_BYTES / row_bytes).clamp(1, block.rows);
-        let mut bytes = vec![0; at_once * row_bytes];
+        let as_they_are = self.element == Element::F32;
+        let mut bytes = vec![0; if as_they_are { 0 } else { at_once * row_bytes }];
         let mut values = vec![0.0; at_once * self.columns];
         for first in (0..block.rows).step_by(at_once) {
             let rows = at_once.min(block.rows - first);
-            let (bytes, values) = (&mut bytes[..rows * row_bytes], &mut values[..rows * self.columns]);
-            self.file.read(self.offset + ((block.row + first) * row_bytes) as u64, bytes)?;
-            self.element.decode(bytes, values);
+            let (offset, values) = ((block.row + first) * row_bytes, &mut values[..rows * self.columns]);
+            if as_they_are {
+                self.file.read(self.offset + offset as u64, bytemuck::cast_slice_mut(values))?;
+            } else {
+                let bytes = &mut bytes[..rows * row_bytes];
+                self.file.read(self.offset + offset as u64, bytes)?;
+                self.element.decode(bytes, values);
+            }
             let (stride, column, columns) = (self.columns, block.column, block.columns);
             take(Panel { first, rows, values, stride, column, columns });
         }

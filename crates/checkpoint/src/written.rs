@@ -8,7 +8,7 @@
 use crate::manifest::ShardRecord;
 use crate::publish::{is_staged, unfinished};
 use crate::{CheckpointError, RunState};
-use henge_files::{Operation, WithPath, write_atomic};
+use henge_files::{Checksum, Operation, WithPath, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -84,18 +84,31 @@ fn part_path(staged: &Path, rank: usize) -> PathBuf {
     staged.join(format!("part-{rank:05}.note"))
 }
 
+/// A line of JSON and a line with its checksum: what a manifest says comes from here.
 fn write_note(path: &Path, note: &impl Serialize) -> Result<(), CheckpointError> {
-    let text = serde_json::to_vec(note).expect("a note is plain text and numbers");
-    Ok(write_atomic(path, |file| file.write_all(&text))?)
+    let text = serde_json::to_string(note).expect("a note is plain text and numbers");
+    let lines = format!("{text}\n{}\n", checksum(&text));
+    Ok(write_atomic(path, |file| file.write_all(lines.as_bytes()))?)
+}
+
+fn checksum(text: &str) -> String {
+    let mut checksum = Checksum::new();
+    checksum.update(text.as_bytes());
+    checksum.hex()
 }
 
 fn read_note<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CheckpointError> {
-    let text = match fs::read(path) {
+    let lines = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text.with_path(path, Operation::Read)?,
+        lines => lines.with_path(path, Operation::Read)?,
     };
-    let note = serde_json::from_slice(&text);
-    Ok(Some(note.map_err(io::Error::other).with_path(path, Operation::Read)?))
+    let damaged = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
+    let whole = lines.strip_suffix('\n').and_then(|lines| lines.split_once('\n'));
+    let note = match whole.filter(|(text, sum)| *sum == checksum(text)) {
+        Some((text, _)) => serde_json::from_str(text).map_err(|error| damaged(error.to_string())),
+        None => Err(damaged("its checksum is another: the note is damaged".to_string())),
+    };
+    Ok(Some(note.with_path(path, Operation::Read)?))
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! Damage at random, by the hundred (`HENGE_FLIPS` sets how many bits are flipped): never a wrong
-//! number, always a name.
+//! Damage at random, by the hundred (`HENGE_FLIPS` sets how many bits are flipped, and how often a
+//! file is cut): never a wrong number, always a name.
 
 mod common;
 
 use common::*;
-use henge_checkpoint::{Checkpoint, CheckpointError, MANIFEST};
+use henge_checkpoint::{
+    Checkpoint, CheckpointError, Kind, MANIFEST, Manifest, latest, newest_written, note_part, note_run, publish,
+    remove_notes, stage, written,
+};
 use henge_spec::Model;
 use std::path::{Path, PathBuf};
 
@@ -68,13 +71,15 @@ fn a_flipped_bit_anywhere_is_found_and_named() {
     }
     assert!(tensors_named > rounds / 4, "{tensors_named}");
     saved.load().unwrap();
+    eprintln!("{rounds} bits flipped, all found");
 }
 
 #[test]
 fn a_file_cut_or_grown_at_any_length_is_found_and_named() {
     let saved = saved();
     let mut chance = Chance(12);
-    for round in 0..200 {
+    let rounds = rounds("HENGE_FLIPS", 200);
+    for round in 0..rounds {
         let files = saved.files();
         let path = &files[round % files.len()];
         let whole = std::fs::read(path).unwrap();
@@ -86,6 +91,50 @@ fn a_file_cut_or_grown_at_any_length_is_found_and_named() {
         std::fs::write(path, &whole).unwrap();
     }
     saved.load().unwrap();
+    eprintln!("{rounds} files cut and {rounds} grown, all found");
+}
+
+/// A save that is written and not yet published: nothing of it is published once a note is damaged,
+/// and a damaged shard is found when it is read; the checkpoint before it stays.
+#[test]
+fn damage_before_publication_is_found_too() {
+    let (folder, model) = (tempfile::tempdir().unwrap(), small_model());
+    save_made(folder.path(), &model, 5, (1, 2), 3);
+    let staged = stage(folder.path(), 10).unwrap();
+    let records = write_shards(&staged, &model, &Kind::ALL, (2, 1), Made::block);
+    note_run(&staged, &run_state(10)).unwrap();
+    for (rank, record) in records.into_iter().enumerate() {
+        note_part(&staged, rank, record, [rank as f64; 3]).unwrap();
+    }
+    let mut notes: Vec<_> = std::fs::read_dir(&staged).unwrap().map(|entry| entry.unwrap().path()).collect();
+    notes.retain(|path| path.extension().is_some_and(|extension| extension == "note"));
+    notes.sort();
+    assert_eq!(notes.len(), 3);
+    let (mut chance, rounds) = (Chance(13), rounds("HENGE_FLIPS", 200));
+    for round in 0..rounds {
+        let path = &notes[round % notes.len()];
+        let whole = std::fs::read(path).unwrap();
+        let mut damaged = whole.clone();
+        let place = chance.below(8 * whole.len());
+        match round % 4 {
+            0 => damaged.truncate(place / 8),
+            _ => damaged[place / 8] ^= 1 << (place % 8),
+        }
+        std::fs::write(path, &damaged).unwrap();
+        assert_eq!(newest_written(folder.path(), 2), None, "{} at bit {place}", path.display());
+        let error = written(&staged, 2).expect_err("damage").to_string();
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        std::fs::write(path, &whole).unwrap();
+    }
+    assert_eq!(latest(folder.path()).unwrap().unwrap().manifest().run.step, 5);
+    let (_, whole) = newest_written(folder.path(), 2).unwrap();
+    let manifest = Manifest::assemble(&model, whole.run, whole.records).unwrap();
+    remove_notes(&staged, 2).unwrap();
+    publish(folder.path(), &manifest, 3).unwrap();
+    let checkpoint = latest(folder.path()).unwrap().unwrap();
+    assert_eq!(checkpoint.manifest().run, run_state(10));
+    check_made(&checkpoint, &model).unwrap();
+    eprintln!("{rounds} notes damaged, all found");
 }
 
 #[test]

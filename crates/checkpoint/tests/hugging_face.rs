@@ -78,7 +78,7 @@ fn altered(from: &Path, change: impl Fn(&mut serde_json::Value)) -> tempfile::Te
 fn what_a_configuration_asks_for_and_is_not_done_is_refused_by_name() {
     let Some(data) = test_data() else { return };
     let (gpt, llama) = (data.join("oracle/gpt2"), data.join("oracle/llama"));
-    let cases: [(&Path, &str, serde_json::Value, &str); 13] = [
+    let cases: [(&Path, &str, serde_json::Value, &str); 14] = [
         (&gpt, "model_type", "mamba".into(), "`mamba`"),
         (&gpt, "n_embd", serde_json::Value::Null, "`n_embd` is null"),
         (&gpt, "n_layer", (-3).into(), "`n_layer` is -3"),
@@ -87,7 +87,8 @@ fn what_a_configuration_asks_for_and_is_not_done_is_refused_by_name() {
         (&gpt, "activation_function", "relu".into(), "`relu`"),
         (&llama, "attention_bias", true.into(), "`attention_bias` is true"),
         (&llama, "rope_parameters", serde_json::json!({"rope_type": "llama3"}), "`llama3` positions without a number"),
-        (&llama, "rope_parameters", serde_json::json!({"rope_type": "dynamic", "factor": 2.0}), "scaled by `dynamic`"),
+        (&llama, "rope_parameters", serde_json::json!({"rope_type": "dynamic"}), "positions without a number `factor`"),
+        (&llama, "partial_rotary_factor", 0.5.into(), "`partial_rotary_factor` is 0.5"),
         (&llama, "rope_scaling", serde_json::json!({"type": "longrope"}), "scaled by `longrope`"),
         (&llama, "rope_scaling", serde_json::json!({"type": "yarn", "factor": 4, "mscale": 0.7}), "with `mscale`"),
         (&llama, "layer_types", serde_json::json!(["sliding_attention"]), "window of 8 tokens"),
@@ -112,8 +113,10 @@ fn what_a_configuration_asks_for_and_is_not_done_is_refused_by_name() {
 fn scalings_of_rotary_positions_are_read_and_written_as_they_are() {
     let Some(data) = test_data() else { return };
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let longest = open_hf(&data.join("oracle/llama")).1.seq_len;
     let cases = [
         (json(r#"{"rope_type": "linear", "factor": 4.0}"#), RopeScaling::Linear { factor: 4.0 }),
+        (json(r#"{"rope_type": "dynamic", "factor": 4.0}"#), RopeScaling::Dynamic { factor: 4.0, original: longest }),
         (
             json(
                 r#"{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

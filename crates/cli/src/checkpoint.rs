@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, print, print_json};
 use henge_checkpoint::{
-    Checkpoint, CheckpointError, Cut, Export, Summary, TensorDiff, diff, export, import, list, newest, open_source,
-    reshape, verify,
+    Checkpoint, CheckpointError, Cut, Export, Summary, TensorDiff, diff, export, export_megatron, import, list, newest,
+    open_source, reshape, verify,
 };
 use henge_spec::DType;
 use serde_json::json;
@@ -62,12 +62,15 @@ enum Command {
         #[command(flatten)]
         cut: CutArgs,
     },
-    /// Write the weights as a Hugging Face folder
+    /// Write the weights as a Hugging Face folder or a Megatron checkpoint
     Export {
         /// Checkpoint, or a run's folder for its newest
         path: PathBuf,
         /// Folder to write
         out: PathBuf,
+        /// `megatron` is its distributed form (torch_dist)
+        #[arg(long, value_enum, default_value_t = Format::HuggingFace)]
+        format: Format,
         /// Element type: f32, f16 or bf16
         #[arg(long, default_value = "f32")]
         dtype: DType,
@@ -78,6 +81,12 @@ enum Command {
         #[arg(long)]
         tokenizer: Option<PathBuf>,
     },
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    HuggingFace,
+    Megatron,
 }
 
 #[derive(clap::Args)]
@@ -133,10 +142,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
                 format!("wrote {}: {} tensors, no moments; {tokenizer}", out.display(), manifest.tensors.len())
             })
         }
-        Command::Export { path, out, dtype, max_file_mb, tokenizer } => {
+        Command::Export { path, out, format, dtype, max_file_mb, tokenizer } => {
             let options = Export { dtype, shard_bytes: max_file_mb * 1_000_000, tokenizer };
             let source = open_source(&path).map_err(failure)?;
-            let done = export(source.as_ref(), &options, &out).map_err(failure)?;
+            let write = match format {
+                Format::HuggingFace => export,
+                Format::Megatron => export_megatron,
+            };
+            let done = write(source.as_ref(), &options, &out).map_err(failure)?;
             say(json, &json!({ "out": out, "exported": done }), || {
                 let tokenizer = if done.tokenizer.is_empty() { "none known, give --tokenizer" } else { "copied" };
                 format!("wrote {}: {} tensors, tokenizer {tokenizer}", out.display(), done.tensors)

@@ -5,12 +5,12 @@ use crate::error::{FilesError, Operation, WithPath};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::xxhash3_128::Hasher;
 
 /// A checksum under way.
 #[derive(Clone, Default)]
 pub struct Checksum {
-    state: Xxh3,
+    state: Hasher,
 }
 
 impl Checksum {
@@ -21,12 +21,12 @@ impl Checksum {
 
     /// Adds bytes; how they are cut into calls does not matter.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.state.update(bytes);
+        self.state.write(bytes);
     }
 
     /// The checksum so far.
     pub fn value(&self) -> u128 {
-        self.state.digest128()
+        self.state.finish_128()
     }
 
     /// The checksum so far as 32 hexadecimal digits, as `xxhsum -H128` prints it.

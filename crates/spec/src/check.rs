@@ -157,10 +157,15 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// A ramp between stretched and kept wavelengths has a width.
+    /// A ramp between stretched and kept wavelengths has a width, and a base does not grow.
     fn rope_ramp(&self) -> Outcome {
         let scaling = self.run.model.rope.map(|rope| rope.scaling);
         match scaling {
+            Some(RopeScaling::Dynamic { original, .. }) => {
+                let problem = format!("is above model.rope.original_len = {original}, from where the base would grow");
+                let fix = "use at most original_len, or another scaling";
+                self.require(self.run.model.seq_len <= original, "model.seq_len", problem, fix)
+            }
             Some(RopeScaling::Llama3 { low, high, .. }) => {
                 let key = "model.rope.high_freq_factor";
                 self.require(high > low, key, format!("is not above low_freq_factor = {low}"), "raise it, as in 4.0")

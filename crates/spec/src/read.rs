@@ -110,6 +110,7 @@ impl Reader<'_> {
         Ok(match self.choice::<RopeScalingKind>("model.rope.scaling")? {
             RopeScalingKind::None => RopeScaling::None,
             RopeScalingKind::Linear => RopeScaling::Linear { factor: factor()? },
+            RopeScalingKind::Dynamic => RopeScaling::Dynamic { factor: factor()?, original: original()? },
             RopeScalingKind::Llama3 => RopeScaling::Llama3 {
                 factor: factor()?,
                 low: self.rope_number("low_freq_factor", 1.0)?,

@@ -24,6 +24,15 @@ pub enum RopeScaling {
         /// Factor on every wavelength.
         factor: f64,
     },
+    /// By a base that grows with the sequence, once it is longer than the first training (dynamic
+    /// NTK: 2309.00071, section 3.3). Sequences up to `original` turn as unscaled ones; longer ones
+    /// are not built, so a model with this scaling has `seq_len <= original`.
+    Dynamic {
+        /// Factor of the length by which the base grows.
+        factor: f64,
+        /// Length of the first training, tokens.
+        original: usize,
+    },
     /// Long wavelengths only, with a ramp between (Llama 3.1).
     Llama3 {
         /// Factor on long wavelengths.
@@ -53,12 +62,13 @@ pub enum RopeScaling {
 pub(crate) enum RopeScalingKind {
     None,
     Linear,
+    Dynamic,
     Llama3,
     Yarn,
 }
 
 named!(RopeScalingKind, "a scaling of rotary positions",
-    "none" => None, "linear" => Linear, "llama3" => Llama3, "yarn" => Yarn);
+    "none" => None, "linear" => Linear, "dynamic" => Dynamic, "llama3" => Llama3, "yarn" => Yarn);
 
 impl Rope {
     /// Rotary positions of base `theta`, not stretched.
@@ -93,7 +103,7 @@ impl Rope {
 
     fn stretched(&self, frequency: f64, pair: usize, head_dim: usize) -> f64 {
         match self.scaling {
-            RopeScaling::None => frequency,
+            RopeScaling::None | RopeScaling::Dynamic { .. } => frequency,
             RopeScaling::Linear { factor } => frequency / factor,
             RopeScaling::Llama3 { factor, low, high, original } => {
                 let turns = original as f64 * frequency / (2.0 * PI);
@@ -120,6 +130,7 @@ impl RopeScaling {
         match self {
             Self::None => RopeScalingKind::None,
             Self::Linear { .. } => RopeScalingKind::Linear,
+            Self::Dynamic { .. } => RopeScalingKind::Dynamic,
             Self::Llama3 { .. } => RopeScalingKind::Llama3,
             Self::Yarn { .. } => RopeScalingKind::Yarn,
         }
@@ -131,6 +142,9 @@ impl RopeScaling {
         match *self {
             Self::None => vec![],
             Self::Linear { factor } => vec![("factor", number(factor))],
+            Self::Dynamic { factor, original } => {
+                vec![("factor", number(factor)), ("original_len", tokens(original))]
+            }
             Self::Llama3 { factor, low, high, original } => vec![
                 ("factor", number(factor)),
                 ("low_freq_factor", number(low)),

@@ -67,7 +67,9 @@ fn the_resolved_file_resolves_to_the_same_run() {
 fn what_is_derived_resolves_to_the_same_run_in_every_family() {
     let shape = "layers = 2, hidden = 32, heads = 4, seq_len = 16, vocab_size = 99";
     let yarn = "rope = { theta = 5e5, scaling = \"yarn\", factor = 4, original_len = 8 }";
+    let dynamic = "rope = { scaling = \"dynamic\", factor = 2, original_len = 16 }";
     let models = [
+        format!("model = {{ {shape}, arch = \"llama\", {dynamic} }}"),
         format!("model = {{ {shape}, arch = \"llama\", kv_heads = 2, qkv_bias = true, {yarn} }}"),
         format!("model = {{ {shape}, arch = \"bert\", token_types = 0, norm = \"post\" }}"),
         format!("model = {{ {shape}, arch = \"bert\" }}"),

@@ -176,12 +176,13 @@ impl Config {
         let nested = table("rope_parameters");
         let theta = nested.and_then(|table| table.get("rope_theta")).and_then(Json::as_f64);
         let theta = ("theta", Value::Float(theta.map_or_else(|| self.number("rope_theta", 10000.0), Ok)?));
+        self.refuse_partly_turned(nested)?;
         let Some(scaling) = nested.or_else(|| table("rope_scaling")) else { return Ok(vec![theta]) };
         let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str);
         let kind = kind.unwrap_or("default");
         let names: &[(&str, &'static str, Option<f64>)] = match kind {
             "default" => return Ok(vec![theta]),
-            "linear" => &[("factor", "factor", None)],
+            "linear" | "dynamic" => &[("factor", "factor", None)],
             "llama3" => &[
                 ("factor", "factor", None),
                 ("low_freq_factor", "low_freq_factor", None),
@@ -197,7 +198,9 @@ impl Config {
             }
             other => {
                 let what = format!("rotary positions are scaled by `{other}`");
-                return Err(self.unsupported(what, "linear, llama3 and yarn are built; give a model of one of them"));
+                return Err(
+                    self.unsupported(what, "linear, dynamic, llama3 and yarn are built; give a model of one of them")
+                );
             }
         };
         let mut facts = vec![theta, ("scaling", Value::String(kind.to_string()))];
@@ -206,10 +209,23 @@ impl Config {
             let missing = || self.unsupported(format!("`{kind}` positions without a number `{theirs}`"), "give it");
             facts.push((ours, Value::Float(found.ok_or_else(missing)?)));
         }
-        if kind != "linear" {
+        if kind == "dynamic" {
+            // The base grows from the longest sequence on, whatever else the folder calls original.
+            facts.push(("original_len", Value::Integer(self.size("max_position_embeddings")? as i64)));
+        } else if kind != "linear" {
             facts.push(("original_len", Value::Integer(self.original_length(scaling)? as i64)));
         }
         Ok(facts)
+    }
+
+    /// Heads of which only the first channels turn.
+    fn refuse_partly_turned(&self, nested: Option<&Json>) -> Result<(), CheckpointError> {
+        let key = "partial_rotary_factor";
+        let share = nested.and_then(|table| table.get(key)).or_else(|| self.json.get(key)).and_then(Json::as_f64);
+        match share.filter(|&share| share != 1.0) {
+            Some(share) => Err(self.unsupported(format!("`{key}` is {share}"), "that variant is not built")),
+            None => Ok(()),
+        }
     }
 
     fn original_length(&self, scaling: &Json) -> Result<usize, CheckpointError> {
@@ -359,6 +375,11 @@ fn gpt2_json(m: &Model) -> Json {
 fn llama_json(m: &Model) -> Json {
     let rope = m.rope.unwrap_or(Rope::plain(10000.0));
     let mut scaling = scaling_json(rope.scaling);
+    let longest = match rope.scaling {
+        // From here on the library lets the base grow.
+        RopeScaling::Dynamic { original, .. } => original,
+        _ => m.seq_len,
+    };
     let mut json = serde_json::json!({
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -369,7 +390,7 @@ fn llama_json(m: &Model) -> Json {
         "num_key_value_heads": m.kv_heads,
         "head_dim": m.head_dim,
         "intermediate_size": m.ffn_hidden,
-        "max_position_embeddings": m.seq_len,
+        "max_position_embeddings": longest,
         "rms_norm_eps": m.norm_eps,
         "rope_theta": rope.theta, // the keys before version 5
         "rope_scaling": if rope.scaling == RopeScaling::None { Json::Null } else { scaling.clone() },
@@ -392,6 +413,7 @@ fn scaling_json(scaling: RopeScaling) -> Json {
     match scaling {
         RopeScaling::None => serde_json::json!({ "rope_type": "default" }),
         RopeScaling::Linear { factor } => serde_json::json!({ "rope_type": "linear", "factor": factor }),
+        RopeScaling::Dynamic { factor, .. } => serde_json::json!({ "rope_type": "dynamic", "factor": factor }),
         RopeScaling::Llama3 { factor, low, high, original } => serde_json::json!({
             "rope_type": "llama3",
             "factor": factor,

@@ -1,71 +1,32 @@
 //! Writing a Hugging Face folder.
 
 use super::{INDEX, SINGLE, stored_shape};
+use crate::export::{Export, Exported, PANEL, write_file};
+use crate::stored::Element;
 use crate::tensor_file::header;
 use crate::tools::write_folder;
-use crate::{Block, CheckpointError, Source, TokenizerFile, model_of};
-use half::{bf16, f16};
+use crate::{Block, CheckpointError, Source, model_of};
 use henge_files::{Operation, WithPath};
-use henge_spec::{DType, Model, Parameter, parameters};
+use henge_spec::{Model, Parameter, parameters};
 use safetensors::{Dtype, tensor::TensorInfo};
-use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-
-/// Elements converted at a time.
-const PANEL: usize = 1 << 20;
-
-/// How to write a Hugging Face folder.
-#[derive(Clone, Debug)]
-pub struct Export {
-    /// Element type: F32, F16 or BF16.
-    pub dtype: DType,
-    /// Largest size of a file in bytes; one tensor may exceed it.
-    pub shard_bytes: u64,
-    /// Tokenizer file or folder, in place of the one that the source knows.
-    pub tokenizer: Option<PathBuf>,
-}
-
-impl Export {
-    /// float32, in files of 5 GB, with the source's own tokenizer.
-    pub fn float32() -> Self {
-        Self { dtype: DType::F32, shard_bytes: 5_000_000_000, tokenizer: None }
-    }
-}
-
-/// What an export wrote.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Exported {
-    /// Files of weights.
-    pub weights: Vec<String>,
-    /// Tensors in them.
-    pub tensors: usize,
-    /// Their bytes without headers.
-    pub bytes: u64,
-    /// Files of the tokenizer that were copied.
-    pub tokenizer: Vec<String>,
-}
+use std::path::Path;
 
 /// Writes the weights of any source as a Hugging Face folder that the transformers library
 /// loads: `config.json`, weights, and the tokenizer where it is known.
 pub fn export(source: &dyn Source, options: &Export, out: &Path) -> Result<Exported, CheckpointError> {
-    let unsupported = |what: String, fix: &str| {
-        let file = source.path().to_path_buf();
-        CheckpointError::Unsupported { file, what, fix: fix.to_string() }
-    };
-    let dtype = match options.dtype {
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F64 => return Err(unsupported("weights are held in f32".to_string(), "export as f32, f16 or bf16")),
+    let dtype = match options.element(source)? {
+        Element::F16 => Dtype::F16,
+        Element::BF16 => Dtype::BF16,
+        _ => Dtype::F32,
     };
     let model = model_of(&source.facts(), source.path())?;
     let config = super::config::render(&model, options.dtype);
     let parts = partition(stored_tensors(&model, dtype), options.shard_bytes);
     write_folder(out, |folder| {
         write_file(&folder.join("config.json"), config.as_bytes())?;
-        let mut done = Exported { weights: Vec::new(), tensors: 0, bytes: 0, tokenizer: Vec::new() };
+        let mut done = Exported::default();
         for (place, part) in parts.iter().enumerate() {
             let name = file_name(place, parts.len());
             write_weights(source, &folder.join(&name), part, dtype)?;
@@ -76,7 +37,7 @@ pub fn export(source: &dyn Source, options: &Export, out: &Path) -> Result<Expor
         if parts.len() > 1 {
             write_file(&folder.join(INDEX), index(&parts, done.bytes).as_bytes())?;
         }
-        done.tokenizer = copy_tokenizer(source, options, folder)?;
+        done.tokenizer = options.lay_tokenizer(source, folder)?;
         Ok(done)
     })
 }
@@ -134,10 +95,6 @@ fn index(parts: &[Vec<StoredTensor>], bytes: u64) -> String {
     format!("{index:#}\n")
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
-    Ok(std::fs::write(path, bytes).with_path(path, Operation::Write)?)
-}
-
 fn write_weights(source: &dyn Source, path: &Path, part: &[StoredTensor], dtype: Dtype) -> Result<(), CheckpointError> {
     let mut position = 0;
     let mut place = |tensor: &StoredTensor| {
@@ -150,10 +107,11 @@ fn write_weights(source: &dyn Source, path: &Path, part: &[StoredTensor], dtype:
     let mut file = File::create(path).with_path(path, Operation::Create)?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).with_path(path, Operation::Write);
     write(&header(("format", "pt"), layout))?;
+    let element = Element::of_safetensors(dtype).expect("weights are written as floats");
     let mut bytes = Vec::new();
     for tensor in part {
         tensor.visit(source, &mut |values| {
-            encode(dtype, values, &mut bytes);
+            element.encode(values, &mut bytes);
             Ok(write(&bytes)?)
         })?;
     }
@@ -202,22 +160,4 @@ impl StoredTensor {
         }
         whole.chunks(PANEL).try_for_each(take)
     }
-}
-
-fn encode(dtype: Dtype, values: &[f32], bytes: &mut Vec<u8>) {
-    bytes.clear();
-    match dtype {
-        Dtype::F16 => bytes.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes())),
-        Dtype::BF16 => bytes.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes())),
-        _ => bytes.extend_from_slice(bytemuck::cast_slice(values)),
-    }
-}
-
-/// Copies the tokenizer that was asked for, else the one that the source knows.
-fn copy_tokenizer(source: &dyn Source, options: &Export, folder: &Path) -> Result<Vec<String>, CheckpointError> {
-    let known = match &options.tokenizer {
-        Some(path) => Some(TokenizerFile::Path(path.clone())),
-        None => source.tokenizer()?,
-    };
-    known.map_or_else(|| Ok(Vec::new()), |tokenizer| tokenizer.lay(folder))
 }

@@ -3,7 +3,7 @@
 mod config;
 mod export;
 
-pub use export::{Export, Exported, export};
+pub use export::export;
 
 use crate::stored::Element;
 use crate::tensor_file::TensorFile;

@@ -6,6 +6,7 @@ use super::torch_file::TorchFile;
 use crate::CheckpointError;
 use crate::pickle::{Pickle, Value as Pickled};
 use crate::stored::PositionedFile;
+use henge_spec::{Activation, Arch, Model, RopeScaling};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,69 @@ fn read(path: &Path) -> Result<serde_json::Map<String, Json>, CheckpointError> {
     serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))
 }
 
+/// What a model is in the arguments of a Megatron run.
+///
+/// # Errors
+/// What of it no argument says.
+pub(super) fn arguments(m: &Model) -> Result<Vec<(&'static str, Value)>, String> {
+    let (position, norm) = match m.arch {
+        Arch::Gpt => ("learned_absolute", "LayerNorm"),
+        Arch::Llama => ("rope", "RMSNorm"),
+        Arch::Bert => return Err("it is a BERT, whose heads are not written for Megatron".to_string()),
+    };
+    let size = |n: usize| Value::Integer(n as i64);
+    let text = |text: &str| Value::String(text.to_string());
+    // Rates as they were given: 0.1 and not its nearest float32 in full.
+    let rate = |rate: f32| Value::Float((f64::from(rate) * 1e7).round() / 1e7);
+    let mut arguments = vec![
+        ("num_layers", size(m.layers)),
+        ("hidden_size", size(m.hidden)),
+        ("num_attention_heads", size(m.heads)),
+        ("group_query_attention", Value::Boolean(m.kv_heads != m.heads)),
+        ("num_query_groups", size(m.kv_heads)),
+        ("kv_channels", size(m.head_dim)),
+        ("ffn_hidden_size", size(m.ffn_hidden)),
+        ("seq_length", size(m.seq_len)),
+        ("max_position_embeddings", size(m.seq_len)),
+        ("vocab_size", size(m.vocab_size)),
+        ("padded_vocab_size", size(m.vocab_size)),
+        ("position_embedding_type", text(position)),
+        ("normalization", text(norm)),
+        ("norm_epsilon", Value::Float(m.norm_eps)),
+        ("hidden_dropout", rate(m.dropout.hidden)),
+        ("attention_dropout", rate(m.dropout.attention)),
+        ("init_method_std", Value::Float(m.init_std)),
+        ("swiglu", Value::Boolean(m.activation == Activation::SwiGlu)),
+        ("bias_gelu_fusion", Value::Boolean(m.activation == Activation::GeluTanh)),
+        ("add_bias_linear", Value::Boolean(m.arch == Arch::Gpt)),
+        ("add_qkv_bias", Value::Boolean(m.arch == Arch::Gpt || m.qkv_bias)),
+        ("untie_embeddings_and_output_weights", Value::Boolean(!m.tie_embeddings)),
+    ];
+    if let Some(rope) = m.rope {
+        // A whole number among Megatron's arguments.
+        let whole = rope.theta.fract() == 0.0 && rope.theta < 1e15;
+        let theta = if whole { Value::Integer(rope.theta as i64) } else { Value::Float(rope.theta) };
+        arguments.push(("rotary_base", theta));
+        arguments.extend(scaling(rope.scaling)?);
+    }
+    Ok(arguments)
+}
+
+/// Megatron knows two scalings of rotary positions, the second with fixed numbers.
+fn scaling(scaling: RopeScaling) -> Result<Vec<(&'static str, Value)>, String> {
+    match scaling {
+        RopeScaling::None => Ok(vec![]),
+        RopeScaling::Linear { factor } => Ok(vec![("rotary_seq_len_interpolation_factor", Value::Float(factor))]),
+        RopeScaling::Llama3 { factor, low, high, original } if (low, high, original) == LLAMA3 => {
+            Ok(vec![("use_rope_scaling", Value::Boolean(true)), ("rope_scaling_factor", Value::Float(factor))])
+        }
+        other => Err(format!("its rotary positions are scaled by {other:?}, which no argument of Megatron's says")),
+    }
+}
+
+/// The numbers of Llama 3's scaling that Megatron has inside.
+const LLAMA3: (f64, f64, usize) = (1.0, 4.0, 8192);
+
 struct Reader<'a> {
     known: serde_json::Map<String, Json>,
     place: PathBuf,
@@ -88,6 +152,7 @@ impl Reader<'_> {
                 return Err(self.unsupported(what, "the shapes of GPT-2 and of Llama are read"));
             }
         };
+        self.refuse_variants()?;
         let (hidden, heads) = (self.size(&["hidden_size"])?, self.size(&["num_attention_heads"])?);
         let grouped = self.flag("group_query_attention", arch == "llama");
         let groups = self.optional_size(&["num_query_groups"]).filter(|_| grouped).unwrap_or(heads);
@@ -111,7 +176,46 @@ impl Reader<'_> {
             ("activation".to_string(), text(self.activation(arch))),
             ("tie_embeddings".to_string(), Value::Boolean(!self.has("output_layer.weight"))),
         ]);
+        if arch == "llama" {
+            let biased = self.has("decoder.layers.0.self_attention.linear_qkv.bias");
+            facts.insert("qkv_bias".to_string(), Value::Boolean(biased));
+            facts.extend(self.scaling().into_iter().map(|(key, value)| (format!("rope.{key}"), value)));
+        }
         Ok(facts.into_iter().map(|(key, value)| (format!("model.{key}"), value)).collect())
+    }
+
+    /// Arguments that change what the weights mean and that nothing here does.
+    fn refuse_variants(&self) -> Result<(), CheckpointError> {
+        let changed = Some("rotary_percent").filter(|key| self.number(&[key], 1.0) != 1.0);
+        let flags = ["rotary_interleaved", "apply_layernorm_1p", "qk_layernorm", "multi_latent_attention"];
+        let set = flags.into_iter().find(|key| self.flag(key, false));
+        let experts = Some("num_experts").filter(|key| self.optional_size(&[key]).is_some());
+        match changed.or(set).or(experts) {
+            Some(key) => {
+                let value = self.find(&[key]).map_or_else(String::new, Json::to_string);
+                Err(self.unsupported(format!("`{key}` is {value}"), "that variant is not built"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The scaling of rotary positions.
+    fn scaling(&self) -> Vec<(&'static str, Value)> {
+        let name = |name: &str| ("scaling", Value::String(name.to_string()));
+        if self.flag("use_rope_scaling", false) {
+            let (low, high, original) = LLAMA3;
+            return vec![
+                name("llama3"),
+                ("factor", Value::Float(self.number(&["rope_scaling_factor"], 8.0))),
+                ("low_freq_factor", Value::Float(low)),
+                ("high_freq_factor", Value::Float(high)),
+                ("original_len", Value::Integer(original as i64)),
+            ];
+        }
+        match self.number(&["rotary_seq_len_interpolation_factor"], 1.0) {
+            1.0 => Vec::new(),
+            factor => vec![name("linear"), ("factor", Value::Float(factor))],
+        }
     }
 
     fn numbers(&self, arch: &str) -> Vec<(&'static str, f64)> {
@@ -187,5 +291,74 @@ impl Reader<'_> {
 
     fn unsupported(&self, what: String, fix: &str) -> CheckpointError {
         CheckpointError::Unsupported { file: self.place.clone(), what, fix: fix.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model_of;
+    use henge_spec::{DropoutRates, Rope};
+
+    fn llama(scaling: RopeScaling) -> Model {
+        let (arch, activation, rope) = (Arch::Llama, Activation::SwiGlu, Some(Rope { theta: 5e5, scaling }));
+        let dropout = DropoutRates::all(0.0);
+        Model { arch, activation, rope, dropout, kv_heads: 2, qkv_bias: true, ..Model::gpt(2, 16, 4, 64, 50) }
+    }
+
+    fn read(arguments: Vec<(&str, Json)>, biased: bool) -> Result<Facts, CheckpointError> {
+        let global = |shape: &[usize]| Global { shape: shape.to_vec(), pieces: Vec::new() };
+        let mut tensors = BTreeMap::from([
+            ("embedding.word_embeddings.weight".to_string(), global(&[128, 16])),
+            ("decoder.layers.0.mlp.linear_fc1.weight".to_string(), global(&[128, 16])),
+            ("decoder.layers.0.mlp.linear_fc2.weight".to_string(), global(&[16, 64])),
+        ]);
+        if biased {
+            tensors.insert("decoder.layers.0.self_attention.linear_qkv.bias".to_string(), global(&[32]));
+        }
+        let known = arguments.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+        Reader { known, place: PathBuf::from("there"), tensors: &tensors }.facts()
+    }
+
+    fn said(model: &Model) -> Vec<(&'static str, Json)> {
+        let json = |value: Value| serde_json::to_value(value).unwrap();
+        arguments(model).unwrap().into_iter().map(|(key, value)| (key, json(value))).collect()
+    }
+
+    #[test]
+    fn a_model_is_known_again_by_its_arguments() {
+        let scalings = [
+            RopeScaling::None,
+            RopeScaling::Linear { factor: 4.0 },
+            RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original: 8192 },
+        ];
+        for model in scalings.map(llama) {
+            let facts = read(said(&model), true).unwrap();
+            assert_eq!(model_of(&facts, Path::new("there")).unwrap(), model);
+        }
+        let other = RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original: 4096 };
+        assert!(arguments(&llama(other)).unwrap_err().contains("original: 4096"));
+        let yarn = RopeScaling::Yarn { factor: 2.0, fast: 32.0, slow: 1.0, original: 32 };
+        assert!(arguments(&llama(yarn)).unwrap_err().contains("Yarn"));
+    }
+
+    #[test]
+    fn arguments_that_change_what_weights_mean_are_refused() {
+        let changes = [
+            ("rotary_percent", 0.5.into()),
+            ("rotary_interleaved", true.into()),
+            ("apply_layernorm_1p", true.into()),
+            ("qk_layernorm", true.into()),
+            ("num_experts", 8.into()),
+        ];
+        for (key, value) in changes {
+            let mut arguments = said(&llama(RopeScaling::None));
+            arguments.push((key, value));
+            let error = read(arguments, true).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{key}` is")), "{error}");
+        }
+        let mut harmless = said(&llama(RopeScaling::None));
+        harmless.extend([("rotary_percent", 1.0.into()), ("num_experts", Json::Null)]);
+        assert!(read(harmless, true).is_ok());
     }
 }

@@ -4,14 +4,18 @@
 //!   pipeline rank, cut as those ranks held the model;
 //! - distributed (`torch_dist`): `iter_N/.metadata` and `__*.distcp`, pieces of global tensors.
 //!
-//! Only weights are read. Both forms become a table of global tensors and the pieces that they
+//! Only weights are read, and written ([`export_megatron`]: the distributed form). Both forms become a table of global tensors and the pieces that they
 //! lie in; from there on they are the same.
 
 mod dist;
+mod export;
 mod facts;
 mod legacy;
 mod names;
 mod torch_file;
+mod torch_writer;
+
+pub use export::export_megatron;
 
 use crate::stored::{Element, PositionedFile, Stored};
 use crate::{Block, CheckpointError, Source, Weights, model_of};
@@ -23,6 +27,9 @@ use toml::Value;
 
 /// The file by which Megatron names the newest iteration.
 const LATEST: &str = "latest_checkpointed_iteration.txt";
+
+/// Megatron's name for weights of no step of its own, as of a conversion.
+const RELEASE: &str = "release";
 
 /// A Megatron checkpoint, open for reading.
 #[derive(Debug)]
@@ -158,6 +165,18 @@ fn is_iteration(folder: &Path) -> bool {
     folder.join(".metadata").is_file() || legacy::is_at(folder)
 }
 
+fn iteration_folder(iteration: u64) -> String {
+    format!("iter_{iteration:07}")
+}
+
+/// How the tracker and the folder of a step are called.
+fn iteration_name(step: u64) -> (String, String) {
+    match step {
+        0 => (RELEASE.to_string(), RELEASE.to_string()),
+        step => (step.to_string(), iteration_folder(step)),
+    }
+}
+
 /// The folder of the iteration to read.
 fn iteration(folder: &Path) -> Result<PathBuf, CheckpointError> {
     if is_iteration(folder) {
@@ -165,8 +184,8 @@ fn iteration(folder: &Path) -> Result<PathBuf, CheckpointError> {
     }
     let latest = std::fs::read_to_string(folder.join(LATEST)).unwrap_or_default();
     let name = match latest.trim().parse::<u64>() {
-        Ok(iteration) => format!("iter_{iteration:07}"),
-        Err(_) => "release".to_string(), // Megatron's name for converted weights
+        Ok(iteration) => iteration_folder(iteration),
+        Err(_) => RELEASE.to_string(),
     };
     let found = folder.join(&name);
     if is_iteration(&found) {

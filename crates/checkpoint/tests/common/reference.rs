@@ -56,11 +56,12 @@ impl Reference {
     /// Rotates channel i with channel i + half, as Hugging Face's Llama does.
     fn rotate(&self, x: &mut Matrix) {
         let (Some(rope), size) = (self.model.rope, self.model.head_dim) else { return };
+        let (frequencies, amplitude) = (rope.frequencies(size), rope.amplitude());
         for (position, row) in x.iter_mut().enumerate() {
             for head in row.chunks_mut(size) {
-                for i in 0..size / 2 {
-                    let angle = position as f64 * rope.theta.powf(-2.0 * i as f64 / size as f64);
-                    let (a, b) = (head[i], head[i + size / 2]);
+                for (i, frequency) in frequencies.iter().enumerate() {
+                    let angle = position as f64 * frequency;
+                    let (a, b) = (amplitude * head[i], amplitude * head[i + size / 2]);
                     head[i] = a * angle.cos() - b * angle.sin();
                     head[i + size / 2] = b * angle.cos() + a * angle.sin();
                 }
