@@ -32,6 +32,8 @@ struct Report {
     memory: Memory,
     /// What a run of one rank would compute with.
     backend: String,
+    /// The same in bf16.
+    backend_bf16: String,
     /// Float32 multiply-adds from registers on all cores, two operations each.
     peak_gflops_per_second: f64,
     /// Products of bf16 tiles from registers on all cores; none where it has no tiles.
@@ -51,6 +53,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         backend: Fast::new(processor.cores, Rounding::Exact).describe(),
+        backend_bf16: Fast::new(processor.cores, Rounding::Bf16).describe(),
         peak_gflops_per_second: ceiling::peak_flops(&team, SECONDS) / 1e9,
         tile_peak_gflops_per_second: ceiling::tile_peak_flops(&team, SECONDS).map(|peak| peak / 1e9),
         copy_bytes_per_second: ceiling::copy_bandwidth(&team, COPY_BYTES, SECONDS),
@@ -76,6 +79,7 @@ fn text(report: &Report) -> String {
         ("memory", memory.to_string()),
         ("huge pages", memory.huge_pages.to_string()),
         ("compute", report.backend.clone()),
+        ("in bf16", report.backend_bf16.clone()),
         ("f32 peak", format!("{:.1} GFLOP/s, measured on all cores", report.peak_gflops_per_second)),
         ("bf16 peak", tile_peak(report.tile_peak_gflops_per_second)),
         ("copy", format!("{}/s read plus written, measured", DecimalBytes(report.copy_bytes_per_second as u64))),

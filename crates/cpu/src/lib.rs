@@ -28,6 +28,7 @@
 //!
 //! This crate must not know: models, ranks, files, schedules.
 
+mod bf16;
 pub mod ceiling;
 mod fast;
 mod features;

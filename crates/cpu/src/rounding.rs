@@ -77,7 +77,7 @@ kernel! {
 
 /// Branch-free, so that loops over it become vector code; equal to `half`'s `bf16::from_f32`.
 #[inline(always)]
-fn bf16_nearest(value: f32) -> f32 {
+pub(crate) fn bf16_nearest(value: f32) -> f32 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
     // Adding could carry a NaN into infinity.

@@ -219,6 +219,11 @@ impl<'a, T> Parts<'a, T> {
         self.start.wrapping_add(at)
     }
 
+    /// As [`Parts::pointer`], also past the end, for what is only fetched ahead.
+    pub fn address(&self, at: usize) -> *const T {
+        self.start.wrapping_add(at)
+    }
+
     /// `len` elements from `at`.
     ///
     /// # Safety

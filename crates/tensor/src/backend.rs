@@ -1,6 +1,6 @@
 //! The transformer's operation set.
 
-use crate::{CachedAttention, Held, Kind, Real, Transfer, ViewMut, cached};
+use crate::{CachedAttention, ElementBytes, Held, Kind, Real, Transfer, ViewMut, cached};
 use henge_random::Dropout;
 use henge_spec::Activation;
 use std::ops::Range;
@@ -242,6 +242,8 @@ pub trait Backend: Send {
 
     /// What computes, for logs: instruction set, precision, threads.
     fn describe(&self) -> String;
+    /// Bytes of an element as products read it.
+    fn element_bytes(&self) -> ElementBytes;
     /// Bytes held now and at most, by kind.
     fn held(&self) -> Held;
 

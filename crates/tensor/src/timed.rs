@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Bytes of an element as the backend holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementBytes {
-    /// Of activations and logits.
+    /// Of activations that products read or write, and of logits.
     pub activation: usize,
     /// Of a weight in the order of one product.
     pub weight: usize,
@@ -122,6 +122,10 @@ impl<B: Backend> Backend for Timed<B> {
 
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn element_bytes(&self) -> ElementBytes {
+        self.inner.element_bytes()
     }
 
     fn held(&self) -> Held {

@@ -166,8 +166,8 @@ impl<'a, B: Backend> Rank<'a, B> {
     fn report_memory(&self) -> Result<(), TrainError> {
         let shapes = self.programs.values().map(|program| program.shape);
         let in_flight = shapes.map(|shape| shape.peak_in_flight(self.place.pipeline)).max().unwrap_or(1);
-        let forecast =
-            memory::forecast(&self.job.run, self.store.values.len(), in_flight, &self.places[self.places.len() - 1]);
+        let (bytes, last) = (self.backend.element_bytes(), &self.places[self.places.len() - 1]);
+        let forecast = memory::forecast(&self.job.run, bytes, self.store.values.len(), in_flight, last);
         let report = memory::report(&self.backend.held(), &forecast, self.saver.bytes);
         self.job.observer.memory(&report);
         self.write_json(&self.job.folder.join("memory.json"), &report)

@@ -101,8 +101,14 @@ fn measure(backend: &Fast, product: &Product, rounds: usize, unit: Unit) -> Vec<
     let mut master = backend.zeros(output * input, Kind::Weight);
     master.write(0, &random("weight", output * input));
     let weight = backend.prepare(&master, 0, output, input);
-    let x = backend.upload(tokens, input, &random("input", tokens * input));
-    let dy = backend.upload(tokens, output, &random("gradient", tokens * output));
+    // In the form in which the operations of a step leave them.
+    let operand = |name: &str, columns: usize| {
+        let mut ones = backend.zeros(columns, Kind::Weight);
+        ones.write(0, &vec![1.0; columns]);
+        let gain = backend.prepare_vector(&ones, 0, columns);
+        backend.rms_norm(&backend.upload(tokens, columns, &random(name, tokens * columns)), &gain, 1e-5).0
+    };
+    let (x, dy) = (operand("input", input), operand("gradient", output));
     let mut grads = backend.zeros(output * input, Kind::Gradient);
     let time = |work: &mut dyn FnMut()| Repetitions::of(rounds, work, || unit.peak(backend.team(), PEAK_SECONDS));
     [

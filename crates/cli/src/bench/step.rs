@@ -9,7 +9,7 @@ use henge_cpu::Fast;
 use henge_plan::parse_layout;
 use henge_random::{Philox, key, uniform};
 use henge_spec::{Layout, Run, ScheduleKind};
-use henge_tensor::{Entry, Ledger, Operation, Timed};
+use henge_tensor::{Backend, Entry, Ledger, Operation, Timed};
 use henge_train::{EvaluationReport, Job, Observer, Options, Receipt, Sequence, Source, StepReport, TrainError};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};

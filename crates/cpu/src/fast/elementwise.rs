@@ -8,6 +8,7 @@
 //! ```
 
 use super::masks::{self, Place};
+use super::rows::Rows;
 use crate::math;
 use crate::simd::{Level, get, kernel, put};
 use crate::team::{Parts, Team};
@@ -26,6 +27,15 @@ kernel! {
     pub fn add<S>(x: &mut [f32], y: &[f32]) {
         for i in (0..x.len()).step_by(S::LANES) {
             put::<S>(x, i, S::add(get::<S>(x, i), get::<S>(y, i)));
+        }
+    }
+    /// `x += y`, the first numbers of it.
+    fn add_narrow<S>(x: &mut [f32], y: &[u16]) {
+        let y = &y[..x.len()];
+        for i in (0..x.len()).step_by(S::LANES) {
+            // SAFETY: at most what is left of `y`.
+            let term = unsafe { S::load_wide(y.as_ptr().add(i), (y.len() - i).min(S::LANES)) };
+            put::<S>(x, i, S::add(get::<S>(x, i), term));
         }
     }
     /// `x *= y`.
@@ -214,28 +224,32 @@ pub fn dropout(level: Level, team: &Team, x: &mut [f32], columns: usize, at: &Dr
     });
 }
 
-/// `branch = residual + dropout(branch + bias)`.
+/// `sum = residual + dropout(branch + bias)`, where `sum` may hold the branch already.
 pub fn add_branch(
     level: Level,
     team: &Team,
-    branch: &mut [f32],
-    columns: usize,
-    residual: &[f32],
+    sum: &mut [f32],
+    (residual, branch): (Rows, Option<Rows>),
     bias: Option<&[f32]>,
     dropout: Option<&DropoutAt>,
 ) {
-    let rows = branch.len() / columns.max(1);
-    each_row(team, branch, columns, |branch, row| {
-        if let Some(bias) = bias {
-            add(level, branch, bias);
+    let columns = residual.columns();
+    let rows = sum.len() / columns.max(1);
+    each_row(team, sum, columns, |sum, row| {
+        let mut buffer = Vec::new();
+        if let Some(branch) = branch {
+            sum.copy_from_slice(branch.row(level, row, &mut buffer));
         }
-        let residual = &residual[row * columns..][..columns];
+        if let Some(bias) = bias {
+            add(level, sum, bias);
+        }
+        let residual = residual.row(level, row, &mut buffer);
         match dropout {
-            None => add(level, branch, residual),
+            None => add(level, sum, residual),
             Some(at) => {
                 let mut factors = vec![0.0; columns];
                 row_factors(level, at, rows, row, &mut factors);
-                add_dropped(level, branch, &factors, residual);
+                add_dropped(level, sum, &factors, residual);
             }
         }
     });
@@ -250,7 +264,7 @@ pub fn each_column_block(team: &Team, columns: usize, work: impl Fn(usize, usize
 }
 
 /// Adds the sum over rows of `dy [rows, columns]` to `sums [columns]`.
-pub fn add_column_sums(level: Level, team: &Team, dy: &[f32], sums: &mut [f32]) {
+pub fn add_column_sums(level: Level, team: &Team, dy: Rows, rows: usize, sums: &mut [f32]) {
     /// Rows summed before they are added to the total, for the sake of rounding.
     const GROUP: usize = 64;
     let columns = sums.len();
@@ -258,10 +272,13 @@ pub fn add_column_sums(level: Level, team: &Team, dy: &[f32], sums: &mut [f32]) 
     each_column_block(team, columns, |from, width| {
         // SAFETY: column blocks do not overlap and each is one task.
         let total = unsafe { parts.part(from, width) };
-        for rows in dy.chunks(GROUP * columns) {
+        for first in (0..rows).step_by(GROUP) {
             let mut sums = [0.0; COLUMNS];
-            for row in rows.chunks_exact(columns) {
-                add(level, &mut sums[..width], &row[from..from + width]);
+            for row in first..(first + GROUP).min(rows) {
+                match dy {
+                    Rows::Wide(dy, _) => add(level, &mut sums[..width], &dy[row * columns + from..][..width]),
+                    Rows::Narrow(dy) => add_narrow(level, &mut sums[..width], &dy.values[row * dy.stride + from..]),
+                }
             }
             add(level, total, &sums[..width]);
         }

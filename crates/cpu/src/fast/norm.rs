@@ -11,7 +11,7 @@
 use crate::simd::{Level, get, kernel, put};
 use crate::team::{Parts, Team};
 
-use super::elementwise::each_row;
+use super::rows::{self, Rows, RowsMut};
 
 /// Rows of a task of the backward: part of the result's order, not of the machine's.
 const ROWS: usize = 64;
@@ -111,50 +111,53 @@ pub struct Parameters<'a> {
 /// `y` and `stats [rows, 2]` of `x [rows, columns]`; `finish` runs on each row of `y`.
 pub fn forward(
     (level, team): (Level, &Team),
-    x: &[f32],
+    x: Rows,
     Parameters { gain, bias, eps }: Parameters,
-    (stats, y): (&mut [f32], &mut [f32]),
+    (stats, y): (&mut [f32], &RowsMut),
     finish: impl Fn(&mut [f32]) + Sync,
 ) {
-    let (columns, stats) = (gain.len(), Parts::of(stats));
-    each_row(team, y, columns, |y, row| {
-        let x = &x[row * columns..][..columns];
+    let (rows, stats) = (stats.len() / 2, Parts::of(stats));
+    rows::each(team, rows, |row, [from, to]| {
+        let x = x.row(level, row, from);
         let found = match bias {
             Some(_) => statistics(level, x, eps as f32),
             None => rms_statistics(level, x, eps as f32),
         };
         // SAFETY: each row writes its own statistics.
         unsafe { stats.part(2 * row, 2) }.copy_from_slice(&found);
-        match bias {
-            Some(bias) => normalise(level, x, found, gain, bias, y),
-            None => rms_normalise(level, x, found[1], gain, y),
-        }
-        finish(y);
+        let normalise = |y: &mut [f32]| {
+            match bias {
+                Some(bias) => normalise(level, x, found, gain, bias, y),
+                None => rms_normalise(level, x, found[1], gain, y),
+            }
+            finish(y);
+        };
+        // SAFETY: each row is one task's.
+        unsafe { y.write(level, row, to, normalise) };
     });
 }
 
 /// What the backward reads.
 #[derive(Clone, Copy)]
 pub struct Backward<'a> {
-    pub dy: &'a [f32],
-    pub x: &'a [f32],
+    pub dy: Rows<'a>,
+    pub x: Rows<'a>,
     pub stats: &'a [f32],
     pub gain: &'a [f32],
 }
 
 impl Backward<'_> {
     fn rows(&self) -> usize {
-        self.x.len() / self.gain.len().max(1)
+        self.stats.len() / 2
     }
 
     /// Layer norm: adds to `dx`, and overwrites `sums [tasks, 2, columns]` with each task's
     /// sums of the gradients of gain and bias.
     pub fn layer_norm(self, (level, team): (Level, &Team), dx: &mut [f32], sums: &mut [f32]) {
         let Self { dy, x, stats, gain } = self;
-        each_task(team, self.rows(), gain.len(), (dx, sums, 2 * gain.len()), |row, dx, sums| {
-            let at = row * gain.len()..(row + 1) * gain.len();
+        each_task(team, self.rows(), gain.len(), (dx, sums, 2 * gain.len()), |row, [one, two], dx, sums| {
             let stats = [stats[2 * row], stats[2 * row + 1]];
-            backward_row(level, &dy[at.clone()], &x[at], stats, gain, dx, sums);
+            backward_row(level, dy.row(level, row, one), x.row(level, row, two), stats, gain, dx, sums);
         });
     }
 
@@ -162,9 +165,9 @@ impl Backward<'_> {
     /// of the gradient of the gain.
     pub fn rms_norm(self, (level, team): (Level, &Team), dx: &mut [f32], sums: &mut [f32]) {
         let Self { dy, x, stats, gain } = self;
-        each_task(team, self.rows(), gain.len(), (dx, sums, gain.len()), |row, dx, sums| {
-            let at = row * gain.len()..(row + 1) * gain.len();
-            rms_backward_row(level, &dy[at.clone()], &x[at], stats[2 * row + 1], gain, dx, sums);
+        each_task(team, self.rows(), gain.len(), (dx, sums, gain.len()), |row, [one, two], dx, sums| {
+            let (dy, x) = (dy.row(level, row, one), x.row(level, row, two));
+            rms_backward_row(level, dy, x, stats[2 * row + 1], gain, dx, sums);
         });
     }
 }
@@ -181,16 +184,17 @@ fn each_task(
     rows: usize,
     columns: usize,
     (dx, sums, width): (&mut [f32], &mut [f32], usize),
-    work: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+    work: impl Fn(usize, &mut [Vec<f32>; 2], &mut [f32], &mut [f32]) + Sync,
 ) {
     let (dx, sums) = (Parts::of(dx), Parts::of(sums));
     team.each(backward_tasks(rows), &|_, task| {
         // SAFETY: each task has its own sums.
         let sums = unsafe { sums.part(task * width, width) };
         sums.fill(0.0);
+        let mut buffers = [Vec::new(), Vec::new()];
         for row in task * ROWS..((task + 1) * ROWS).min(rows) {
             // SAFETY: rows do not overlap and each belongs to one task.
-            work(row, unsafe { dx.part(row * columns, columns) }, sums);
+            work(row, &mut buffers, unsafe { dx.part(row * columns, columns) }, sums);
         }
     });
 }

@@ -6,7 +6,7 @@
 //!                        pieces are joined in their order, in double precision
 //! ```
 
-use super::elementwise::each_row;
+use super::rows::{self, RowsMut};
 use crate::math;
 use crate::plain::vocabulary::local;
 use crate::product::COLUMNS;
@@ -87,25 +87,40 @@ pub fn statistics(
     }
 }
 
-/// Logits to their gradients, in place; `finish` runs on each token's.
+/// Logits to their gradients, which take their place where none are given apart; `finish`
+/// runs on each token's.
 pub fn gradient(
     (level, team): (Level, &Team),
-    logits: &mut [f32],
-    columns: usize,
+    logits: Option<&[f32]>,
+    gradient: &RowsMut,
     shard: &VocabularyShard,
     (max, sum, scale): (&[f32], &[f32], f64),
     finish: impl Fn(&mut [f32]) + Sync,
 ) {
-    each_row(team, logits, columns, |logits, row| {
-        if shard.targets[row] < 0 {
-            return logits.fill(0.0);
+    let columns = gradient.columns();
+    rows::each(team, shard.targets.len(), |row, [buffer]| {
+        let in_place = |logits: &mut [f32]| {
+            if shard.targets[row] < 0 {
+                return logits.fill(0.0);
+            }
+            let hit = local(shard.first_row, columns, shard.targets[row]);
+            let at_target = hit.map(|at| f64::from(logits[at] - max[row]).exp());
+            scaled_softmax(level, logits, max[row], (scale / f64::from(sum[row])) as f32);
+            if let (Some(at), Some(e)) = (hit, at_target) {
+                logits[at] = (scale * (e / f64::from(sum[row]) - 1.0)) as f32;
+            }
+            finish(logits);
+        };
+        let apart = |from: &[f32], to: &mut [f32]| {
+            to.copy_from_slice(&from[row * columns..][..columns]);
+            in_place(to);
+        };
+        // SAFETY: each row is one task's.
+        unsafe {
+            match logits {
+                Some(logits) => gradient.write(level, row, buffer, |to| apart(logits, to)),
+                None => gradient.change(level, row, buffer, in_place),
+            }
         }
-        let hit = local(shard.first_row, columns, shard.targets[row]);
-        let at_target = hit.map(|at| f64::from(logits[at] - max[row]).exp());
-        scaled_softmax(level, logits, max[row], (scale / f64::from(sum[row])) as f32);
-        if let (Some(at), Some(e)) = (hit, at_target) {
-            logits[at] = (scale * (e / f64::from(sum[row]) - 1.0)) as f32;
-        }
-        finish(logits);
     });
 }

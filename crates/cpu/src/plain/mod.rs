@@ -12,8 +12,8 @@ pub(crate) mod vocabulary;
 use crate::memory::{Activation, Flat};
 use crate::rounding::Rounding;
 use henge_tensor::{
-    AdamStep, AttentionCall, Backend, Buffer, DropoutAt, Held, Kind, Matrix, NonLinearity, Pool, Pooled, Real,
-    Rotation, VocabularyShard, VocabularyStats,
+    AdamStep, AttentionCall, Backend, Buffer, DropoutAt, ElementBytes, Held, Kind, Matrix, NonLinearity, Pool, Pooled,
+    Real, Rotation, VocabularyShard, VocabularyStats,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -106,6 +106,10 @@ impl<R: Real> Backend for Plain<R> {
 
     fn describe(&self) -> String {
         format!("plain {}, {} operands, 1 thread", R::DTYPE, self.rounding.name())
+    }
+
+    fn element_bytes(&self) -> ElementBytes {
+        ElementBytes { activation: size_of::<R>(), weight: size_of::<R>() }
     }
 
     fn held(&self) -> Held {

@@ -14,6 +14,7 @@
 //! Rejected: `std::simd` (not stable); a crate for this (the project needs some twenty
 //! operations, and the tile of a product must know its registers).
 
+mod bf16;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -110,6 +111,70 @@ pub(crate) unsafe trait Simd: Copy {
     fn sum(a: Self::V) -> f32;
     /// Largest lane.
     fn largest(a: Self::V) -> f32;
+    /// Loads `n <= LANES` bf16 numbers, the other lanes 0.
+    unsafe fn load_wide(from: *const u16, n: usize) -> Self::V {
+        let mut lanes = [0.0f32; 16];
+        for (lane, wide) in lanes.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's, for the first `n`.
+            *wide = bf16::widen(unsafe { *from.add(lane) });
+        }
+        // SAFETY: 16 numbers hold a vector.
+        unsafe { Self::load(lanes.as_ptr()) }
+    }
+    /// Rounds to bf16 and stores the first `n <= LANES` numbers.
+    unsafe fn store_narrow(to: *mut u16, n: usize, v: Self::V) {
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: 16 numbers hold a vector; the rest is the caller's, for the first `n`.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), v);
+            lanes.iter().enumerate().take(n).for_each(|(lane, &x)| *to.add(lane) = bf16::narrow(x));
+        }
+    }
+    /// Rounds to bf16 and keeps the lanes.
+    fn widened(v: Self::V) -> Self::V {
+        let mut lanes = [0u16; 16];
+        // SAFETY: 16 numbers hold a vector.
+        unsafe {
+            Self::store_narrow(lanes.as_mut_ptr(), Self::LANES, v);
+            Self::load_wide(lanes.as_ptr(), Self::LANES)
+        }
+    }
+    /// Rows `a` and `b` of 32 numbers as words of pairs: the first 16 words to `to`, the
+    /// others to `to + second`.
+    unsafe fn pair_rows(a: *const u16, b: *const u16, to: *mut u16, second: usize) {
+        // SAFETY: the caller's.
+        unsafe { bf16::pair_rows(a, b, to, second) }
+    }
+    /// Transposes 16 x 16 words, rows of `stride` words, to dense rows.
+    unsafe fn turn_words(from: *const u32, stride: usize, to: *mut u32) {
+        // SAFETY: the caller's.
+        unsafe { bf16::turn_words(from, stride, to) }
+    }
+    /// Transposes 32 x 32 numbers, rows of `stride` numbers, to dense rows.
+    unsafe fn turn_block(from: *const u16, stride: usize, to: *mut u16) {
+        // SAFETY: the caller's.
+        unsafe { bf16::turn_block(from, stride, to) }
+    }
+    /// Rounds `x` to the first numbers of `to`.
+    #[inline(always)]
+    fn narrow(x: &[f32], to: &mut [u16]) {
+        let to = &mut to[..x.len()];
+        for i in (0..x.len()).step_by(Self::LANES) {
+            let n = (x.len() - i).min(Self::LANES);
+            // SAFETY: at most what is left of either.
+            unsafe { Self::store_narrow(to.as_mut_ptr().add(i), n, get::<Self>(x, i)) };
+        }
+    }
+    /// The first numbers of `x`, exactly.
+    #[inline(always)]
+    fn widen(x: &[u16], to: &mut [f32]) {
+        let x = &x[..to.len()];
+        for i in (0..x.len()).step_by(Self::LANES) {
+            let n = (x.len() - i).min(Self::LANES);
+            // SAFETY: at most what is left of `x`.
+            put::<Self>(to, i, unsafe { Self::load_wide(x.as_ptr().add(i), n) });
+        }
+    }
     /// Asks for a line to be brought to the first cache.
     fn prefetch(at: *const f32);
     /// Asks for a line to be brought to the second cache.

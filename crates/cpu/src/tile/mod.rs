@@ -40,6 +40,14 @@ pub enum Tiles {
 }
 
 impl Tiles {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tiles::Software => "bf16 tiles in plain code",
+            Tiles::Hardware => "AMX bf16 tiles",
+        }
+    }
+
     /// The hardware's, where the processor has it, the system lets this process use it and
     /// it multiplies as the software does.
     pub fn detect() -> Option<Self> {
