@@ -51,6 +51,11 @@ impl ModelArgs {
         self.asked(Loaded::open_encoder(&self.checkpoint)?)
     }
 
+    /// An encoder with the head of a task.
+    pub fn open_tuned(&self) -> Result<Asked, Failure> {
+        self.asked(Loaded::open_tuned(&self.checkpoint)?)
+    }
+
     fn asked(&self, loaded: Loaded) -> Result<Asked, Failure> {
         loaded.check_layout(&self.layout)?;
         let threads = threads_per_rank(self.threads.unwrap_or_else(cores), self.layout.ranks());

@@ -5,6 +5,7 @@ mod breakdown;
 mod comm;
 mod data;
 mod gemm;
+mod generate;
 mod peer;
 mod roofline;
 mod step;
@@ -29,6 +30,8 @@ pub enum Command {
     Data(data::Args),
     /// The products of a model's shapes: forward, input gradient, weight gradient
     Gemm(gemm::Args),
+    /// Decoding with cached keys and values, beside the whole prefix again and the memory's bandwidth
+    Generate(generate::Args),
     /// Whole training steps on random tokens
     Step(step::Args),
 }
@@ -38,6 +41,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Comm(args) => comm::run(args),
         Command::Data(args) => data::run(args),
         Command::Gemm(args) => gemm::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Step(args) => step::run(args),
     }
 }

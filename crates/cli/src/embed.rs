@@ -3,7 +3,7 @@
 use crate::asking::{Asked, ModelArgs};
 use crate::failure::{Failure, print, print_json};
 use henge_eval::downstream::{Packer, Truncation, cosine};
-use henge_eval::{Embedding, embed};
+use henge_eval::{Encoding, Unseen, embed};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut packer = Packer::new(&tokenizer, asked.loaded.model().seq_len, Truncation::Tail)?;
     let sequences = texts.iter().map(|text| packer.single(text)).collect::<Result<Vec<_>, _>>()?;
     let tokens: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.len()).collect();
-    let job = Embedding { loaded: Arc::clone(&asked.loaded), layout: asked.layout, sequences, batch: args.batch };
+    let (loaded, layout, batch) = (Arc::clone(&asked.loaded), asked.layout, args.batch);
+    let job = Encoding { loaded, layout, sequences, batch, progress: Arc::new(Unseen) };
     let vectors = embed(job, asked.engine(), asked.device())?;
     if args.json {
         return print_json(&document(&asked, &texts, &tokens, &vectors));

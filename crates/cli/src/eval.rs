@@ -1,9 +1,12 @@
-//! `henge eval`: the papers' zero-shot evaluations and plain ones.
+//! `henge eval`: the papers' zero-shot evaluations and plain ones, and fine-tuned heads alone.
+
+mod task;
 
 use crate::asking::{Asked, ModelArgs};
 use crate::failure::{Failure, print, print_json};
 use henge_eval::{Choices, Lambada, PlainText, Progress, Scoring, Tokens, WikiText, score};
 use henge_model::Score;
+use henge_spec::TaskName;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,6 +22,12 @@ pub enum Command {
     Lambada(LambadaArgs),
     /// Perplexity of any text, or multiple choice by likelihood
     Lm(LmArgs),
+    /// Accuracy of a fine-tuned head on MNLI, QQP or pairs of sentences (a table)
+    Glue(task::Args),
+    /// Accuracy of a fine-tuned head on RACE (a folder of papers)
+    Race(task::Args),
+    /// Exact match and F1 of a fine-tuned head on SQuAD 1.1 or 2.0
+    Squad(task::Args),
 }
 
 #[derive(clap::Args)]
@@ -40,8 +49,11 @@ pub struct WikitextArgs {
     /// The raw test file
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
+    /// Targets of a window [default: the paper's 1024, or the model's length where that is less]
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
     /// Targets between the beginnings of two windows; the paper's 32 costs 32 times as much
-    /// as the model's length
+    /// as windows side by side
     #[arg(long, default_value_t = 32, value_name = "N")]
     stride: usize,
     /// Use the first tokens only
@@ -85,12 +97,15 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Wikitext(args) => wikitext(args),
         Command::Lambada(args) => lambada(args),
         Command::Lm(args) => lm(args),
+        Command::Glue(args) => args.run("glue", &[TaskName::Mnli, TaskName::Qqp, TaskName::Consecutive]),
+        Command::Race(args) => args.run("race", &[TaskName::Race]),
+        Command::Squad(args) => args.run("squad", &[TaskName::Squad1, TaskName::Squad2]),
     }
 }
 
 fn wikitext(args: WikitextArgs) -> Result<(), Failure> {
     let (asked, tokenizer) = args.common.open()?;
-    let (raw, length) = (read(&args.data)?, asked.loaded.model().seq_len);
+    let (raw, length) = (read(&args.data)?, window(args.window, asked.loaded.model().seq_len)?);
     let (test, tokens) = WikiText::prepare(&raw, &tokenizer, length, args.stride, args.limit_tokens)?;
     let run = args.common.score(&asked, "wikitext", &args.data, tokens)?;
     let report = test.report(&run.scores);
@@ -101,6 +116,17 @@ fn wikitext(args: WikitextArgs) -> Result<(), Failure> {
             report.perplexity, report.targets, report.windows, report.window, report.stride, report.token_perplexity
         )
     })
+}
+
+/// Targets of a window, of a model that reads `longest` tokens.
+fn window(given: Option<usize>, longest: usize) -> Result<usize, Failure> {
+    match given {
+        None => Ok(longest.min(WikiText::WINDOW)),
+        Some(window) if window <= longest => Ok(window),
+        Some(window) => {
+            Err(Failure::request(format!("--window {window}: the model reads {longest} tokens; give at most that")))
+        }
+    }
 }
 
 fn lambada(args: LambadaArgs) -> Result<(), Failure> {
@@ -190,16 +216,20 @@ impl CommonArgs {
         let begin = Instant::now();
         let scores = score(job, asked.engine(), asked.device())?;
         bar.0.finish_and_clear();
-        let facts = json!({
-            "task": task,
-            "data": data,
-            "checkpoint": asked.loaded.path(),
-            "layout": asked.layout_text(),
-            "precision": asked.precision().to_string(),
-            "seconds": begin.elapsed().as_secs_f64(),
-        });
-        Ok(Finished { scores, facts, json: self.json })
+        Ok(Finished { scores, facts: facts(asked, task, data, begin), json: self.json })
     }
+}
+
+/// What every result document says.
+fn facts(asked: &Asked, task: &str, data: &Path, begin: Instant) -> Value {
+    json!({
+        "task": task,
+        "data": data,
+        "checkpoint": asked.loaded.path(),
+        "layout": asked.layout_text(),
+        "precision": asked.precision().to_string(),
+        "seconds": begin.elapsed().as_secs_f64(),
+    })
 }
 
 impl Finished {

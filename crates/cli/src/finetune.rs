@@ -1,8 +1,8 @@
 //! `henge finetune`: from a pretrained encoder to a task's scores.
 
-mod data;
-mod resolve;
-mod results;
+pub mod data;
+pub mod resolve;
+pub mod results;
 mod source;
 mod watch;
 

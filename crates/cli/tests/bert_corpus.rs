@@ -72,3 +72,39 @@ fn an_encoder_without_its_vocabulary_is_refused() {
     let words = place.fail(2, &["train", "run.toml"]);
     assert!(words.contains("data.tokenizer") && words.contains("name the tokenizer of the corpus"), "{words}");
 }
+
+/// A folder of the bare `BertModel`: what it lacks is drawn from the seed, and said; what it has
+/// is read whatever the seed.
+#[test]
+fn a_bare_encoder_begins_a_run_with_heads_that_are_drawn() {
+    let Some(folder) = test_data("oracle/bert") else { return };
+    let place = Place::new();
+    let text = std::fs::read(folder.join("model.safetensors")).expect("the weights");
+    let (length, rest) = text.split_at(8);
+    let header = u64::from_le_bytes(length.try_into().expect("8 bytes")) as usize;
+    // Names of the heads become names that nobody asks for; the places of the numbers stay.
+    let names = String::from_utf8(rest[..header].to_vec()).expect("UTF-8").replace("\"cls.", "\"old.");
+    place.write("bare/model.safetensors", [length, names.as_bytes(), &rest[header..]].concat());
+    place.write("bare/config.json", std::fs::read(folder.join("config.json")).expect("config.json"));
+    let run = |from: &str, seed: u64| -> (f64, String) {
+        let dir = format!("{}-{seed}", from.replace('/', "_"));
+        let lines = format!(
+            "run = {{ dir = \"{dir}\", seed = {seed} }}\ninit = {{ from = \"{from}\" }}\n\
+             data = {{ batches = \"{}/expected.json\" }}\ntrain = {{ steps = 1, micro_batch = 8 }}\n",
+            folder.display()
+        );
+        place.write("run.toml", lines);
+        let output = place.henge(&["train", "run.toml", "--set", "model.dropout=0"]);
+        assert!(output.status.success(), "{}", common::words(&output));
+        (number(&place.steps(&dir)[0], "loss"), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let (loss, said) = run("bare", 1);
+    let drawn = ["head.dense.weight", "head.bias", "order.weight"];
+    assert!(drawn.iter().all(|name| said.contains(name)) && said.contains("drawn from run.seed"), "{said}");
+    assert!(!said.contains("pooler.weight"), "{said}");
+    assert_ne!(loss, run("bare", 2).0);
+    let whole = folder.display().to_string();
+    let (a, b) = (run(&whole, 1), run(&whole, 2));
+    assert_eq!(a.0, b.0);
+    assert!(!a.1.contains("drawn"), "{}", a.1);
+}

@@ -96,23 +96,70 @@ fn a_separable_task_is_learnt_wholly_by_every_seed() {
     assert_eq!(again, said);
 }
 
+/// With dropout, the head's included, and sequences of many lengths.
 #[test]
 fn every_layout_takes_the_same_steps() {
-    let losses = |layout: &str| -> Vec<f64> {
-        let place = Place::new();
-        pairs(&place);
-        write_run(&place, &format!("{PAIRS}, seeds = 1"), &format!("{RECIPE}[layout]\n{layout}\n"));
-        place.succeed(&["finetune", "run.toml", "--set", "task.epochs=2"]);
-        assert!(results(&place)["sets"]["dev.tsv"]["median"].is_number());
-        place.steps("run/seed-1234").iter().map(|step| number(step, "loss")).collect()
-    };
-    let reference = losses("");
-    assert_eq!(reference.len(), 18);
-    for layout in ["tensor = 2", "pipeline = 2", "data = 2"] {
-        for (step, (got, want)) in losses(layout).iter().zip(&reference).enumerate() {
-            let off = relative(*got, *want);
-            assert!(off < 1e-5, "{layout}, step {}: {got} is off {want} by {off:e}", step + 1);
+    let tasks: [(&str, fn(&Place), &str, usize); 3] = [
+        ("pairs", pairs, r#"name = "consecutive", train = "train.tsv", valid = ["dev.tsv"], epochs = 2"#, 18),
+        ("race", race, r#"name = "race", train = "race/train", valid = ["race/dev"], epochs = 3"#, 12),
+        ("spans", spans, r#"name = "squad1", train = "train.json", valid = ["dev.json"], epochs = 3, length = 32"#, 4),
+    ];
+    for (name, files, task, steps) in tasks {
+        let run = |layout: &str| -> (Vec<f64>, Value) {
+            let place = Place::new();
+            files(&place);
+            write_run(&place, &format!("{task}, seeds = 1"), &format!("{RECIPE}[layout]\n{layout}\n"));
+            place.succeed(&["finetune", "run.toml", "--set", "run.threads=8"]);
+            let losses = place.steps("run/seed-1234").iter().map(|step| number(step, "loss")).collect();
+            (losses, results(&place)["sets"].clone())
+        };
+        let (reference, sets) = run("");
+        assert_eq!(reference.len(), steps, "{name}");
+        for layout in ["tensor = 2", "pipeline = 2", "data = 2", "tensor = 2\npipeline = 2\ndata = 2"] {
+            let (losses, scored) = run(layout);
+            for (step, (got, want)) in losses.iter().zip(&reference).enumerate() {
+                let off = relative(*got, *want);
+                assert!(off < 1e-5, "{name}, {layout}, step {}: {got} is off {want} by {off:e}", step + 1);
+            }
+            assert_eq!(scored, sets, "{name}, {layout}");
         }
+    }
+}
+
+/// What a run said of its last weights is what they give alone, at any layout.
+#[test]
+fn a_tuned_checkpoint_is_scored_alone() {
+    let recipe = "[train]\nglobal_batch = 8\nmicro_batch = 4\noptimizer = { lr = 3e-3 }\n";
+    let tasks: [(&str, fn(&Place), &str, &str); 3] = [
+        ("glue", pairs, r#"name = "consecutive", train = "train.tsv", valid = ["dev.tsv"], epochs = 2"#, "dev.tsv"),
+        ("race", race, r#"name = "race", train = "race/train", valid = ["race/dev"], epochs = 4"#, "race/dev"),
+        (
+            "squad",
+            spans,
+            r#"name = "squad1", train = "train.json", valid = ["dev.json"], epochs = 20, length = 32"#,
+            "dev.json",
+        ),
+    ];
+    for (command, files, task, data) in tasks {
+        let place = Place::new();
+        files(&place);
+        write_run(&place, &format!("{task}, seeds = 1"), recipe);
+        place.succeed(&["finetune", "run.toml"]);
+        let said = results(&place)["seeds"][0]["scores"][data].clone();
+        for layout in ["t=1", "t=2,p=2,d=2"] {
+            let alone =
+                ["eval", command, "--checkpoint", "run/seed-1234", "--data", data, "--json", "--layout", layout];
+            let alone: Value = serde_json::from_str(&place.succeed(&alone)).unwrap();
+            for (key, value) in said.as_object().unwrap() {
+                assert_eq!(&alone[key], value, "{command}, {layout}, {key}");
+            }
+            assert!(alone["protocol"].is_string() && alone["length"].is_number(), "{alone}");
+        }
+        let other = if command == "glue" { "race" } else { "glue" };
+        let refused = place.fail(2, &["eval", other, "--checkpoint", "run/seed-1234", "--data", data]);
+        assert!(refused.contains(&format!("use `henge eval {command}`")), "{refused}");
+        let far = ["eval", command, "--checkpoint", "run/seed-1234", "--data", data, "--length", "99"];
+        assert!(place.fail(2, &far).contains("--length 99: the model reads 48 tokens"));
     }
 }
 
@@ -139,10 +186,8 @@ init = { from = "run/seed-1234" }
     assert!(config.contains("hidden = 32  # run/seed-1234"), "{config}");
 }
 
-/// The right option is the golden one.
-#[test]
-fn options_are_chosen_among_four() {
-    let place = Place::new();
+/// RACE's folders: the right option is the golden one.
+fn race(place: &Place) {
     for (part, names) in [("train", &NAMES[..8]), ("dev", &NAMES[8..])] {
         for (number, name) in names.iter().enumerate() {
             let label = number % 4;
@@ -155,6 +200,12 @@ fn options_are_chosen_among_four() {
             place.write(&format!("race/{part}/middle/{number}.txt"), paper.to_string());
         }
     }
+}
+
+#[test]
+fn options_are_chosen_among_four() {
+    let place = Place::new();
+    race(&place);
     write_run(
         &place,
         r#"name = "race", train = "race/train", valid = ["race/dev"], seeds = 2, epochs = 40"#,
@@ -181,12 +232,16 @@ fn squad(names: &[&str], answer: impl Fn(usize) -> String) -> String {
     json!({"version": "1.1", "data": [{"title": "x", "paragraphs": paragraphs}]}).to_string()
 }
 
-#[test]
-fn spans_are_found() {
-    let place = Place::new();
+fn spans(place: &Place) {
     let year = |number: usize| (1880 + number).to_string();
     place.write("train.json", squad(&NAMES, year));
     place.write("dev.json", squad(&NAMES[3..7], year));
+}
+
+#[test]
+fn spans_are_found() {
+    let place = Place::new();
+    spans(&place);
     let task = r#"name = "squad1", train = "train.json", valid = ["dev.json"], seeds = 2, epochs = 60, length = 32"#;
     write_run(&place, task, "[train]\nglobal_batch = 4\nmicro_batch = 4\noptimizer = { lr = 3e-3 }\n");
     let said = place.succeed(&["finetune", "run.toml"]);
@@ -227,6 +282,21 @@ fn wrong_inputs_are_refused_with_their_place() {
     place.write("wrong.json", squad(&NAMES[..2], |number| (1881 + number).to_string()));
     let spans = ["--set", "task.name=squad1", "--set", "task.train=wrong.json"];
     refused(&spans, &["wrong.json:1", "question q0", "does not stand at character"]);
+    place.write("no-answers.json", squad(&NAMES[..2], |n| (1880 + n).to_string()).replace("\"answers\"", "\"answer\""));
+    let spans = ["--set", "task.name=squad1", "--set", "task.train=no-answers.json"];
+    refused(&spans, &["no-answers.json:1", "missing field `answers`", "give a file in SQuAD's form"]);
+    race(&place);
+    let papers = ["--set", "task.name=race", "--set", "task.train=race/train", "--set", "task.valid=[\"papers\"]"];
+    let paper = std::fs::read_to_string(place.path("race/dev/middle/0.txt")).unwrap();
+    let cases = [
+        ("\"A\"", "\"E\"", "question 1: its answer is \"E\"; expected A, B, C or D"),
+        ("\"article\"", "\"text\"", "missing field `article`"),
+        ("\"answers\"", "\"keys\"", "missing field `answers`"),
+    ];
+    for (from, to, expected) in cases {
+        place.write("papers/middle/0.txt", paper.replace(from, to));
+        refused(&papers, &["papers/middle/0.txt:1", expected]);
+    }
     assert!(!place.path("run").exists(), "nothing is written before every check is done");
     let said = place.fail(2, &["train", "run.toml"]);
     assert!(said.contains("use `henge finetune run.toml`"), "{said}");

@@ -66,6 +66,16 @@ fn micro(model: &Model) -> Microbatch {
 
 /// Loss and whole gradients of the model over `tensor` ranks, one element moved by `delta`.
 fn run(model: &Model, tensor: usize, moved: Option<(&str, usize, f64)>) -> (f64, Tensors) {
+    run_on(model, micro(model), Dropouts::of(model, 5), tensor, moved)
+}
+
+fn run_on(
+    model: &Model,
+    micro: Microbatch,
+    dropouts: Dropouts,
+    tensor: usize,
+    moved: Option<(&str, usize, f64)>,
+) -> (f64, Tensors) {
     let layout = Layout { tensor, ..Layout::ONE };
     let world = threads::world(Grid::new(&layout), threads::Options::new(tensor, 1));
     let (model, moved) = (model.clone(), moved.map(|(name, element, delta)| (name.to_string(), element, delta)));
@@ -78,12 +88,11 @@ fn run(model: &Model, tensor: usize, moved: Option<(&str, usize, f64)>) -> (f64,
             move_element(&mut store, name, *element, *delta);
         }
         let stage = Stage::new(&backend, &store, 0, &model, &place, Recompute::None);
-        let dropouts = Dropouts::of(&model, 5);
         let at = Context { backend: &backend, comm: &comm, model: &model, place, dropouts };
         let gradient = LossGradient { grads: &mut store.grads, scale: 1.0, class_scale: 0.75 };
-        let (output, saved) = stage.forward(&at, &micro(&model), None, gradient).expect("forward");
+        let (output, saved) = stage.forward(&at, &micro, None, gradient).expect("forward");
         let Output::Losses(losses) = output else { panic!("one stage ends with losses") };
-        stage.backward(&at, &micro(&model), saved, None, &mut store.grads).expect("backward");
+        stage.backward(&at, &micro, saved, None, &mut store.grads).expect("backward");
         let loss = losses.tokens.iter().sum::<f64>() + 0.75 * losses.classes.iter().sum::<f64>();
         Ok::<_, Infallible>((loss, blocks(&store)))
     });
@@ -155,6 +164,39 @@ fn check_slopes(family: &str, model: &Model) {
                 gradient[element]
             );
         }
+    }
+}
+
+/// A batch is padded to its longest sequence only, and gives what it gives padded further.
+#[test]
+fn padding_changes_no_number() {
+    for (family, model) in models().into_iter().filter(|(_, model)| model.arch == Arch::Bert) {
+        let mut long = Microbatch { lengths: vec![4, 3, 4], ..micro(&model) };
+        let padding = (0..long.tokens.len()).filter(|at| at % SEQ >= long.lengths[at / SEQ]);
+        padding.for_each(|at| long.labels[at] = -1);
+        long.ends.iter_mut().for_each(|end| *end = (*end).min(3));
+        let mut short = long.clone();
+        short.trim();
+        assert_eq!((short.seq(), short.used()), (4, 11));
+        let run = |micro: Microbatch| run_on(&model, micro, Dropouts::of(&model, 5), 1, None);
+        let ((loss, gradients), (padded, of_padded)) = (run(short), run(long));
+        assert!((loss - padded).abs() < 1e-6 * padded, "{family}: {loss} against {padded}");
+        for (name, gradient) in &gradients {
+            let scale = gradient.iter().fold(1e-2f64, |most, g| most.max(g.abs()));
+            for (a, b) in gradient.iter().zip(&of_padded[name]) {
+                assert!((a - b).abs() < 1e-6 * scale, "{family}, {name}: {a} against {b}");
+            }
+        }
+    }
+}
+
+/// Some of the pooled first token is dropped before a task's layer; spans have no pooler.
+#[test]
+fn a_task_drops_of_what_is_pooled() {
+    for (family, model) in models().into_iter().filter(|(_, model)| model.task.is_some()) {
+        let only = Dropouts { task: Dropouts::of(&model, 5).task, ..Dropouts::NONE };
+        let loss = |dropouts| run_on(&model, micro(&model), dropouts, 1, None).0;
+        assert_eq!(loss(only) != loss(Dropouts::NONE), model.task.unwrap().is_pooled(), "{family}");
     }
 }
 

@@ -34,6 +34,17 @@ kernel! {
     fn lanes<S>() -> usize {
         S::LANES
     }
+    /// Sum of the whole blocks of some numbers.
+    fn sum_of<S>(numbers: &[f32]) -> f32 {
+        let mut sums = [S::splat(0.0); CHAINS];
+        for block in numbers.chunks_exact(CHAINS * S::LANES) {
+            for (sum, lane) in sums.iter_mut().zip(block.chunks_exact(S::LANES)) {
+                // SAFETY: a lane is cut from the slice whole.
+                *sum = S::add(*sum, unsafe { S::load(lane.as_ptr()) });
+            }
+        }
+        S::sum(sums.into_iter().fold(S::splat(0.0), |sum, lane| S::add(sum, lane)))
+    }
 }
 
 /// Floating-point operations per second of all threads of the team in float32 vector
@@ -160,6 +171,26 @@ pub fn copy_bandwidth(team: &Team, bytes: usize, seconds: f64) -> f64 {
     best
 }
 
+/// Bytes per second read by all threads of the team, each summing `bytes` of float32 (choose more
+/// than its caches hold), the best of some rounds within `seconds`.
+pub fn read_bandwidth(team: &Team, bytes: usize, seconds: f64) -> f64 {
+    let (threads, numbers) = (team.threads(), bytes / size_of::<f32>());
+    let pool = henge_tensor::Pool::new();
+    let mut from = pool.take(numbers * threads * size_of::<f32>(), henge_tensor::Kind::Buffer);
+    // Pages that nobody wrote are one page, read from a cache.
+    from.as_mut_slice::<f32>().fill(1.0);
+    let from = from.as_slice::<f32>();
+    let (begin, level, mut best) = (Instant::now(), Level::detect(), 0.0f64);
+    while best == 0.0 || begin.elapsed().as_secs_f64() < seconds {
+        let start = Instant::now();
+        team.run(&|worker| {
+            std::hint::black_box(sum_of(level, &from[worker * numbers..][..numbers]));
+        });
+        best = best.max((threads * numbers * size_of::<f32>()) as f64 / start.elapsed().as_secs_f64());
+    }
+    best
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +205,8 @@ mod tests {
         if let Some(tiles) = tile_peak_flops(&team, 0.02) {
             assert!(tiles > 2.0 * flops, "{tiles} FLOP/s in tiles, {flops} in vectors");
         }
-        let bandwidth = copy_bandwidth(&team, 32 << 20, 0.02);
-        assert!((1e8..1e13).contains(&bandwidth), "{bandwidth} B/s on one thread");
+        for bandwidth in [copy_bandwidth, read_bandwidth].map(|measure| measure(&team, 32 << 20, 0.02)) {
+            assert!((1e8..1e13).contains(&bandwidth), "{bandwidth} B/s on one thread");
+        }
     }
 }

@@ -49,6 +49,12 @@ pub enum EvalError {
         /// Its family.
         arch: String,
     },
+    /// An encoder without the head of a task.
+    #[error("{}: it has no fine-tuned head; train one with `henge finetune` and give its run's folder", path.display())]
+    NoTask {
+        /// Where the weights are.
+        path: PathBuf,
+    },
     /// A layout that the model cannot be cut into.
     #[error("layout t={tensor},p={pipeline},d={data}: {problem}")]
     Layout {

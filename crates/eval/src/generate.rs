@@ -47,6 +47,8 @@ pub struct Generation {
 
 /// Told of continuations as they grow.
 pub trait Listener: Send + Sync {
+    /// A prompt's next token is chosen.
+    fn chosen(&self, _prompt: usize, _token: u32) {}
     /// A prompt's text has grown by `text`, which stands.
     fn grown(&self, _prompt: usize, _text: &str) {}
     /// A prompt's continuation is complete.
@@ -264,6 +266,9 @@ impl<'a> Sequence<'a> {
 
     /// Takes the chosen token and finds out whether the sequence is done.
     fn take(&mut self, token: u32, listener: Option<&dyn Listener>) -> Result<(), EvalError> {
+        if let Some(listener) = listener {
+            listener.chosen(self.prompt, token);
+        }
         if self.job.end == Some(token) {
             self.finish = Some(Finish::EndOfDocument);
         } else {

@@ -5,7 +5,8 @@
 //!   [`Sampling`] says how tokens are chosen.
 //! - [`score`] gives the loss of each target of the [`Passage`]s of a [`Scoring`], and
 //!   whether it was the model's first choice.
-//! - [`embed`] gives the vector of each text of an [`Embedding`], from an encoder.
+//! - [`embed`] gives the vector of each text of an [`Encoding`], from an encoder;
+//!   [`task_logits`] a fine-tuned head's answer to each of its sequences.
 //! - [`WikiText`], [`Lambada`], [`PlainText`] and [`Choices`] are the protocols: each turns
 //!   a file into [`Tokens`] to score and the scores into a report that states how it was
 //!   measured.
@@ -31,7 +32,7 @@
 
 mod choices;
 pub mod downstream;
-mod embed;
+mod encoder;
 mod error;
 mod generate;
 mod lambada;
@@ -46,7 +47,7 @@ mod wikitext;
 mod windows;
 
 pub use choices::{Choices, ChoicesReport};
-pub use embed::{Embedding, embed};
+pub use encoder::{Encoding, embed, task_logits};
 pub use error::EvalError;
 pub use generate::{Completion, Finish, Generation, Listener, Silent, generate};
 pub use lambada::{Lambada, LambadaReport};

@@ -49,10 +49,38 @@ impl Loaded {
         }
     }
 
-    fn open_any(path: &Path) -> Result<Self, EvalError> {
-        let source = open_source(path)?;
+    /// As [`Loaded::open_encoder`], with the head of a task.
+    ///
+    /// # Errors
+    /// Also where it has no such head.
+    pub fn open_tuned(path: &Path) -> Result<Self, EvalError> {
+        let loaded = Self::open_encoder(path)?;
+        if loaded.model.task.is_none() {
+            return Err(EvalError::NoTask { path: loaded.path().to_path_buf() });
+        }
+        Ok(loaded)
+    }
+
+    /// The task that the head was fine-tuned on and the length its sequences were cut to, as the
+    /// checkpoint records them.
+    pub fn recorded_task(&self) -> Option<(String, Option<usize>)> {
+        let config = config(self.path())?;
+        let task = config.get("task")?;
+        let length = task.get("length").and_then(toml::Value::as_integer);
+        Some((task.get("name")?.as_str()?.to_string(), length.and_then(|length| usize::try_from(length).ok())))
+    }
+
+    /// The weights of `source` as they are, of a model that is not a file's.
+    ///
+    /// # Errors
+    /// Facts that are no model's.
+    pub fn of(source: Box<dyn Source>) -> Result<Self, EvalError> {
         let model = model_of(&source.facts(), source.path())?;
         Ok(Self { model, source })
+    }
+
+    fn open_any(path: &Path) -> Result<Self, EvalError> {
+        Self::of(open_source(path)?)
     }
 
     /// Its shape.
@@ -81,7 +109,7 @@ impl Loaded {
 
     fn is_for_pretraining(&self, parameter: &Parameter) -> bool {
         let is_norm = parameter.name.starts_with("final_norm");
-        self.model.arch == Arch::Bert && parameter.home == Home::Head && !is_norm
+        self.model.arch == Arch::Bert && self.model.task.is_none() && parameter.home == Home::Head && !is_norm
     }
 
     /// Loads the named tokenizer, or the one that lies beside the weights or is recorded
@@ -155,7 +183,7 @@ fn holds_tokenizer(folder: &Path) -> bool {
 /// What a checkpoint's run file says: `data.tokenizer`, or what its first corpus was made
 /// with.
 fn recorded(folder: &Path) -> Option<String> {
-    let config: toml::Table = Checkpoint::open(folder).ok()?.manifest().run.config.parse().ok()?;
+    let config = config(folder)?;
     let data = config.get("data")?;
     if let Some(name) = data.get("tokenizer").and_then(toml::Value::as_str).filter(|name| !name.is_empty()) {
         return Some(name.to_string());
@@ -163,4 +191,9 @@ fn recorded(folder: &Path) -> Option<String> {
     let first = data.get("train")?.as_array()?.first()?;
     let prefix = first.as_str().or_else(|| first.get("prefix")?.as_str())?;
     CorpusCard::read(Path::new(prefix)).ok()?.map(|card| card.tokenizer.name)
+}
+
+/// The run file that a checkpoint's run went by.
+fn config(folder: &Path) -> Option<toml::Table> {
+    Checkpoint::open(folder).ok()?.manifest().run.config.parse().ok()
 }

@@ -52,6 +52,9 @@ pub struct WikiTextReport {
 }
 
 impl WikiText {
+    /// Targets of the paper's windows.
+    pub const WINDOW: usize = 1024;
+
     /// Detokenises and encodes the raw file, and cuts windows of `length` targets. Only
     /// the first `limit` tokens are used, where given.
     pub fn prepare(

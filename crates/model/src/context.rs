@@ -48,11 +48,14 @@ pub struct Dropouts {
     pub attention_residual: Option<Dropout>,
     /// On the MLP branch.
     pub mlp_residual: Option<Dropout>,
+    /// On what a task's layer sees of the pooled first token.
+    pub task: Option<Dropout>,
 }
 
 impl Dropouts {
     /// No dropout: evaluation.
-    pub const NONE: Self = Self { embedding: None, attention: None, attention_residual: None, mlp_residual: None };
+    pub const NONE: Self =
+        Self { embedding: None, attention: None, attention_residual: None, mlp_residual: None, task: None };
 
     /// The masks of a run.
     pub fn of(model: &Model, seed: u64) -> Self {
@@ -62,6 +65,7 @@ impl Dropouts {
             attention: at(Site::AttentionProbability, model.dropout.attention),
             attention_residual: at(Site::AttentionResidual, model.dropout.hidden),
             mlp_residual: at(Site::MlpResidual, model.dropout.hidden),
+            task: at(Site::TaskPooled, model.dropout.hidden),
         }
     }
 }
@@ -99,10 +103,31 @@ impl Microbatch {
         self.tokens.len() / self.samples.len().max(1)
     }
 
+    /// Tokens that are no padding.
+    pub fn used(&self) -> usize {
+        if self.lengths.is_empty() { self.tokens.len() } else { self.lengths.iter().sum() }
+    }
+
+    /// Cuts the padding behind an encoder's longest sequence off. Nobody looks at it, so what the
+    /// sequences give stays the same.
+    pub fn trim(&mut self) {
+        let (seq, longest) = (self.seq(), self.lengths.iter().copied().max().unwrap_or(usize::MAX));
+        if longest < seq {
+            self.tokens = heads(&self.tokens, seq, longest);
+            self.labels = heads(&self.labels, seq, longest);
+            self.types = heads(&self.types, seq, longest);
+        }
+    }
+
     /// Position of each token in its sequence, `[b, s]`.
     pub(crate) fn positions(&self) -> Vec<u32> {
         (0..self.batch()).flat_map(|_| 0..self.seq() as u32).collect()
     }
+}
+
+/// The first `longest` of each row of `seq`.
+fn heads<T: Copy>(rows: &[T], seq: usize, longest: usize) -> Vec<T> {
+    rows.chunks(seq).flat_map(|row| &row[..longest]).copied().collect()
 }
 
 /// Backend, communicator, model and place of one stage's work.

@@ -125,7 +125,7 @@ impl<B: Backend> Head<B> {
             }
             Ending::Encoder(head) => head.forward(at, embedding, &hidden, micro, gradient)?,
             Ending::Task(task) => {
-                let (classes, saved) = task.forward(at.backend, hidden, micro, gradient.class_scale);
+                let (classes, saved) = task.forward(at, hidden, micro, gradient.class_scale);
                 (Losses { tokens: vec![], classes }, SavedEnding::Task(saved))
             }
         };
@@ -136,6 +136,7 @@ impl<B: Backend> Head<B> {
     pub fn backward(
         &self,
         at: &Context<B>,
+        micro: &Microbatch,
         saved: SavedHead<B>,
         grads: &mut B::Buffer,
     ) -> Result<B::Activation, CommError> {
@@ -149,7 +150,7 @@ impl<B: Backend> Head<B> {
                 at.reduce_backward(&mut dscored)?;
                 head.backward(at.backend, &dscored, saved, grads)
             }
-            (SavedEnding::Task(saved), Ending::Task(task)) => task.backward(at.backend, saved, grads),
+            (SavedEnding::Task(saved), Ending::Task(task)) => task.backward(at, micro, saved, grads),
             _ => unreachable!("what a head saved is of its own kind"),
         };
         Ok(Norm::backward_if_any(self.norm.as_ref(), at.backend, dhidden, norm, grads))
@@ -171,7 +172,7 @@ impl<B: Backend> Head<B> {
             }
             Ending::Encoder(head) => head.evaluate(at, embedding, &hidden, micro),
             Ending::Task(task) => {
-                let (classes, _) = task.forward(at.backend, hidden, micro, 0.0);
+                let (classes, _) = task.forward(at, hidden, micro, 0.0);
                 Ok(Losses { tokens: vec![], classes })
             }
         }

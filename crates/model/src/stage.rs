@@ -113,7 +113,7 @@ impl<B: Backend> Stage<B> {
         grads: &mut B::Buffer,
     ) -> Result<Option<B::Activation>, CommError> {
         let dy = match (&self.head, saved.head, dy) {
-            (Some(head), Some(saved), None) => head.backward(at, saved, grads)?,
+            (Some(head), Some(saved), None) => head.backward(at, micro, saved, grads)?,
             (None, None, Some(dy)) => dy,
             _ => unreachable!("a gradient comes from the head or from the next stage, never both"),
         };

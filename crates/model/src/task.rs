@@ -1,12 +1,13 @@
 //! A fine-tuning task's head: one linear layer over the pooled first token or over every
-//! token (1810.04805, section 4). Whole on every tensor rank.
+//! token (1810.04805, section 4). Whole on every tensor rank. What is pooled is dropped from as
+//! a hidden state is (Megatron-LM, `classification.py`); of spans the layers have done it.
 //!
 //! Softmax runs over the classes of a sequence, over the options of an example or over the
 //! tokens of a sequence: a handful of numbers, taken on the host in double precision.
 
 use crate::linear::Linear;
 use crate::pooler::{Pooler, SavedPooler};
-use crate::{Microbatch, Store};
+use crate::{Context, Microbatch, Store};
 use henge_spec::TaskHead;
 use henge_tensor::{Backend, Matrix};
 
@@ -46,13 +47,14 @@ impl<B: Backend> Task<B> {
     /// `scale * sum(losses)` needs.
     pub fn forward(
         &self,
-        backend: &B,
+        at: &Context<B>,
         hidden: B::Activation,
         micro: &Microbatch,
         scale: f64,
     ) -> (Vec<f64>, SavedTask<B>) {
-        let shape = (hidden.rows(), hidden.columns());
-        let (x, pooler) = self.pool(backend, hidden, micro.batch());
+        let (backend, shape) = (at.backend, (hidden.rows(), hidden.columns()));
+        let (mut x, pooler) = self.pool(backend, hidden, micro.batch());
+        self.drop(at, micro, &mut x);
         let logits = self.linear.forward(backend, &x);
         let (losses, dlogits) = self.cross_entropy(&backend.download(&logits), micro, scale);
         let dlogits = backend.upload(logits.rows(), logits.columns(), &dlogits);
@@ -66,16 +68,30 @@ impl<B: Backend> Task<B> {
     }
 
     /// Gradient of `hidden`.
-    pub fn backward(&self, backend: &B, saved: SavedTask<B>, grads: &mut B::Buffer) -> B::Activation {
-        let SavedTask { shape, pooler: saved, x, dlogits } = saved;
-        let dx = self.linear.backward(backend, &x, &dlogits, grads);
+    pub fn backward(
+        &self,
+        at: &Context<B>,
+        micro: &Microbatch,
+        saved: SavedTask<B>,
+        grads: &mut B::Buffer,
+    ) -> B::Activation {
+        let (backend, SavedTask { shape, pooler: saved, x, dlogits }) = (at.backend, saved);
+        let mut dx = self.linear.backward(backend, &x, &dlogits, grads);
+        self.drop(at, micro, &mut dx);
         let (Some(pooler), Some(saved)) = (&self.pooler, saved) else { return dx };
         let mut dhidden = backend.zeroed(shape.0, shape.1);
         pooler.backward(backend, dx, saved, &mut dhidden, grads);
         dhidden
     }
 
-    /// What the linear layer sees.
+    /// Drops of what is pooled, `[b, h]`; its own backward.
+    fn drop(&self, at: &Context<B>, micro: &Microbatch, pooled: &mut B::Activation) {
+        if let Some(mask) = at.mask(at.dropouts.task, micro, 0).filter(|_| self.pooler.is_some()) {
+            at.backend.dropout(pooled, &mask);
+        }
+    }
+
+    /// What the linear layer sees, before anything is dropped.
     fn pool(&self, backend: &B, hidden: B::Activation, sequences: usize) -> (B::Activation, Option<SavedPooler<B>>) {
         let Some(pooler) = &self.pooler else { return (hidden, None) };
         let (pooled, saved) = pooler.forward(backend, &hidden, sequences);

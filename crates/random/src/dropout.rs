@@ -32,6 +32,8 @@ pub enum Site {
     AttentionResidual,
     /// On the MLP's output, before the residual sum.
     MlpResidual,
+    /// On the pooled first token, before a fine-tuning task's layer.
+    TaskPooled,
 }
 
 impl Site {
@@ -42,6 +44,7 @@ impl Site {
             Site::AttentionProbability => "dropout.attention_probability",
             Site::AttentionResidual => "dropout.attention_residual",
             Site::MlpResidual => "dropout.mlp_residual",
+            Site::TaskPooled => "dropout.task_pooled",
         }
     }
 }

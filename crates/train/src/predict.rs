@@ -21,19 +21,20 @@ impl<B: Backend> Rank<'_, B> {
     }
 
     /// Logits of each sequence in order, the same on every rank: `[classes]`, `[1]` or, of
-    /// spans, `[s, 2]`.
+    /// spans, `[s, 2]`, zeros where a batch was shorter.
     fn predict(&self, source: &Arc<dyn Source>) -> Result<Vec<Vec<f32>>, TrainError> {
         let mut batches = Prefetch::start(source.clone(), self.share(), 0..u64::MAX, 0);
         let mut logits = Vec::new();
         while let Some(batch) = batches.next() {
             let batch = batch?;
             let first = logits.len() as u64;
-            let width = self.width(&batch.micros[0]);
+            let width = self.width(batch.seq);
             let mut all = vec![0.0; batch.global * width];
             for (index, micro) in batch.micros.iter().enumerate() {
                 if let Some(own) = self.logits_of(micro, index)? {
-                    let at = (micro.samples[0] - first) as usize * width;
-                    all[at..at + own.len()].copy_from_slice(&own);
+                    let places = all[(micro.samples[0] - first) as usize * width..].chunks_mut(width);
+                    let own = own.chunks(own.len() / micro.batch());
+                    places.zip(own).for_each(|(place, own)| place[..own.len()].copy_from_slice(own));
                 }
             }
             totals::from_last_stage(self.comm, &mut all)?;
@@ -42,10 +43,10 @@ impl<B: Backend> Rank<'_, B> {
         Ok(logits)
     }
 
-    /// Logits of a sequence.
-    fn width(&self, micro: &Microbatch) -> usize {
+    /// Logits of a sequence of `seq` tokens, its padding counted.
+    fn width(&self, seq: usize) -> usize {
         let task = self.job.run.model.task.expect("predictions are asked of a task's head");
-        task.outputs() * if task.is_pooled() { 1 } else { micro.seq() }
+        task.outputs() * if task.is_pooled() { 1 } else { seq }
     }
 
     /// A microbatch's logits, on the ranks of the last stage.

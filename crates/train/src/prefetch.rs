@@ -45,6 +45,8 @@ impl Share {
 pub(crate) struct Batch {
     /// Sequences of the batch over all replicas.
     pub global: usize,
+    /// Tokens of a sequence as the source pads it; a microbatch is as long as its longest.
+    pub seq: usize,
     /// This replica's part.
     pub micros: Vec<Microbatch>,
 }
@@ -111,7 +113,10 @@ impl Drop for Prefetch {
 
 fn read(source: &dyn Source, share: &Share, first: u64, global: usize) -> Result<Batch, TrainError> {
     let micros = share.microbatches(first, global).map(|samples| microbatch(source, samples));
-    Ok(Batch { global, micros: micros.collect::<Result<_, _>>()? })
+    let mut micros = micros.collect::<Result<Vec<Microbatch>, _>>()?;
+    let seq = micros[0].seq();
+    micros.iter_mut().for_each(Microbatch::trim);
+    Ok(Batch { global, seq, micros })
 }
 
 /// The sequences of some samples as one microbatch.

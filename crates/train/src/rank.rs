@@ -213,7 +213,7 @@ impl<'a, B: Backend> Rank<'a, B> {
         let begin = Instant::now();
         let Progress { steps, samples, .. } = self.progress;
         let batch = batches.next().ok_or(TrainError::UsedUp("the batches are used up".to_string()))?;
-        let Batch { global, micros } = batch?;
+        let Batch { global, micros, .. } = batch?;
         let data_seconds = begin.elapsed().as_secs_f64();
         let outcome = Outcome { data_seconds, ..self.run_step(&micros, global)? };
         self.progress = Progress {
@@ -232,7 +232,7 @@ impl<'a, B: Backend> Rank<'a, B> {
     }
 
     fn run_step(&mut self, micros: &[Microbatch], global: usize) -> Result<Outcome, TrainError> {
-        let scored = self.scored(micros)?;
+        let (scored, tokens) = self.scored(micros)?;
         let scale = self.scaler.scale();
         self.store.clear_grads();
         self.prepare_program(micros.len())?;
@@ -254,15 +254,17 @@ impl<'a, B: Backend> Rank<'a, B> {
             false if self.scaler.overflow() => true,
             false => return Err(self.non_finite(own_losses.total(), global)?),
         };
-        let tokens = (global * micros[0].seq()) as u64;
         Ok(Outcome { losses, norm, lr, scale, skipped, squares, tokens, data_seconds: 0.0 })
     }
 
-    /// What is scored in the global batch, counted before the first forward.
-    fn scored(&self, micros: &[Microbatch]) -> Result<LossSums, TrainError> {
-        let mut counts = LossSums::scored(micros).as_array();
+    /// What is scored in the global batch, counted before the first forward, and its tokens.
+    fn scored(&self, micros: &[Microbatch]) -> Result<(LossSums, u64), TrainError> {
+        let own = micros.iter().map(|micro| micro.used() as f64).sum();
+        let [tokens, classes] = LossSums::scored(micros).as_array();
+        let mut counts = [tokens, classes, own];
         totals::sum(self.comm, Group::Data, &mut counts)?;
-        Ok(LossSums::of_array(counts))
+        let [tokens, classes, used] = counts;
+        Ok((LossSums::of_array([tokens, classes]), used as u64))
     }
 
     fn prepare_program(&mut self, microbatches: usize) -> Result<(), TrainError> {
@@ -324,7 +326,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     fn report(&mut self, outcome: Outcome, seconds: f64, global: usize) -> StepReport {
         let run = &self.job.run;
-        // Given batches may be shorter than the model's longest sequence.
+        // Sequences may be shorter than the model's longest: given ones, and pairs without padding.
         let shape = Model { seq_len: outcome.tokens as usize / global, ..run.model.clone() };
         let flops = henge_spec::formulas::model_flops(&shape, global as f64);
         let gradients = self.job.options.dump_gradients.then(|| {

@@ -56,7 +56,8 @@ fn open(form: &TaskForm, file: &str, tokenizer: &Arc<Tokenizer>, cut: Cut) -> Re
     Ok(TaskExamples::new(data, file, tokenizer.clone(), (cut, packer.pad())))
 }
 
-fn form(name: TaskName, length: usize) -> TaskForm {
+/// How the files of a task are read, of sequences of `length` tokens.
+pub fn form(name: TaskName, length: usize) -> TaskForm {
     match name {
         TaskName::Mnli => Task::Mnli.form(),
         TaskName::Qqp => Task::Qqp.form(),
@@ -74,7 +75,7 @@ fn sliding(length: usize) -> Sliding {
 }
 
 /// Megatron-LM cuts the tail, which would leave nothing of a second sentence behind a long one.
-fn truncation(name: TaskName) -> Truncation {
+pub fn truncation(name: TaskName) -> Truncation {
     if name == TaskName::Consecutive { Truncation::LongestFirst } else { Truncation::Tail }
 }
 

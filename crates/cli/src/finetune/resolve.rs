@@ -3,13 +3,12 @@
 
 use super::data::{Files, tokenizer};
 use crate::failure::Failure;
-use crate::train::resolve::{origin, read};
-use henge_checkpoint::{Block, CheckpointError, Source, TokenizerFile, open_source};
+use crate::train::resolve::{origin, read, reader};
+use henge_checkpoint::{Source, TokenizerFile, open_source};
 use henge_eval::downstream::{ModelSize, Protocol, Task};
-use henge_spec::{Parameter, Run, Settings, TaskName};
-use henge_train::{ReadWeights, TrainError};
+use henge_spec::{Run, Settings, TaskName};
+use henge_train::ReadWeights;
 use std::path::Path;
-use std::sync::Arc;
 use toml::Value;
 
 /// Examples, before their files are read: enough for whatever warm-up is asked.
@@ -60,7 +59,8 @@ pub fn resolve(file: &Path, overrides: &[String]) -> Result<Resolved, Failure> {
     let files = Files::read(&first, tokenizer, protocol.length)?;
     let settings = with_steps(&settings, (&protocol, group), files.train.len(), &origin);
     let run = Run::resolve(settings.clone())?;
-    Ok(Resolved { settings, run, weights: source.map(reader), files, protocol: origin })
+    let weights = source.map(|source| reader(source, &run.model)).transpose()?;
+    Ok(Resolved { settings, run, weights, files, protocol: origin })
 }
 
 /// The task, which the run file must name.
@@ -74,7 +74,7 @@ fn task_name(settings: &Settings) -> Result<TaskName, Failure> {
 }
 
 /// The task of the paper whose recipe a task is trained with.
-fn paper(name: TaskName) -> Task {
+pub fn paper(name: TaskName) -> Task {
     match name {
         TaskName::Mnli => Task::Mnli,
         // None is published for pairs of sentences; it too has pairs and two classes.
@@ -158,17 +158,4 @@ fn with_steps(settings: &Settings, (protocol, group): (&Protocol, usize), exampl
 
 fn whole(number: u64) -> Value {
     Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
-}
-
-/// Weights of the encoder. The task's layer is drawn, and so is a pooler that is not there.
-fn reader(source: Box<dyn Source>) -> ReadWeights {
-    Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
-        if parameter.name.starts_with("task.") {
-            return Ok(false);
-        }
-        match source.read(parameter, Block { row, rows, column, columns }, out) {
-            Err(CheckpointError::NoTensor { .. }) if parameter.name.starts_with("pooler.") => Ok(false),
-            read => read.map(|()| true).map_err(TrainError::from),
-        }
-    })
 }

@@ -156,7 +156,7 @@ fn of_one_set(
 }
 
 /// A report's main numbers.
-fn said(report: &TaskReport) -> String {
+pub fn said(report: &TaskReport) -> String {
     match report {
         TaskReport::Classes(scores) => match scores.f1 {
             Some(f1) => format!("accuracy {:.4}, F1 {f1:.4}", scores.accuracy),

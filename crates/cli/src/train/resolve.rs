@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use henge_checkpoint::{Block, CheckpointError, Source, open_source};
-use henge_spec::{Parameter, Run, Settings};
+use henge_spec::{Arch, Home, Model, Parameter, Run, Settings, parameters};
 use henge_train::ReadWeights;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,9 @@ pub fn resolve(file: &Path, overrides: &[String]) -> Result<(Run, Option<ReadWei
         Some(from) => Some(adopt(&mut settings, Path::new(&from))?),
         None => None,
     };
-    Ok((Run::resolve(settings)?, weights.map(reader)))
+    let run = Run::resolve(settings)?;
+    let weights = weights.map(|source| reader(source, &run.model)).transpose()?;
+    Ok((run, weights))
 }
 
 /// A run file and its overrides, without a meaning yet.
@@ -39,12 +42,40 @@ pub fn origin(source: &dyn Source) -> String {
     told.display().to_string()
 }
 
-fn reader(source: Box<dyn Source>) -> ReadWeights {
-    Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
-        let block = Block { row, rows, column, columns };
-        source.read(parameter, block, out)?;
+/// Starting weights. What an encoder's heads lack there is drawn, and said so: folders of the bare
+/// `BertModel` have none, and no pretrained encoder has a task's layer.
+pub fn reader(source: Box<dyn Source>, model: &Model) -> Result<ReadWeights, Failure> {
+    let absent = absent_heads(source.as_ref(), model)?;
+    if !absent.is_empty() {
+        let (path, names) = (source.path().display(), Vec::from_iter(absent.iter().map(String::as_str)).join(", "));
+        eprintln!("{path} has no {names}: drawn from run.seed");
+    }
+    Ok(Arc::new(move |parameter: &Parameter, (row, rows, column, columns), out: &mut [f32]| {
+        if absent.contains(&parameter.name) {
+            return Ok(false);
+        }
+        source.read(parameter, Block { row, rows, column, columns }, out)?;
         Ok(true)
-    })
+    }))
+}
+
+/// The tensors of an encoder's heads that are not in `source`; a task's layer counts as absent,
+/// as another task's may stand there.
+fn absent_heads(source: &dyn Source, model: &Model) -> Result<BTreeSet<String>, CheckpointError> {
+    let is_head = |p: &Parameter| p.home == Home::Head && !p.name.starts_with("final_norm");
+    let mut absent = BTreeSet::new();
+    for parameter in parameters(model).into_iter().filter(|p| model.arch == Arch::Bert && is_head(p)) {
+        if parameter.name.starts_with("task.") {
+            absent.insert(parameter.name);
+            continue;
+        }
+        match source.read(&parameter, Block { row: 0, rows: 1, column: 0, columns: 1 }, &mut [0.0]) {
+            Ok(()) => {}
+            Err(CheckpointError::NoTensor { .. }) => _ = absent.insert(parameter.name),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(absent)
 }
 
 impl From<CheckpointError> for Failure {

@@ -1,20 +1,20 @@
-//! Vectors of texts from an encoder, over any layout.
+//! What an encoder makes of sequences, over any layout: vectors of texts, a task's logits.
 //!
 //! Sequences run in batches of like length, padded at their ends; replicas take batches in
-//! turn. An encoder does not look at padding, so that a vector does not depend on its batch.
+//! turn. An encoder does not look at padding, so that no result depends on its batch.
 
 use crate::downstream::{Padded, Sequence, mean_pool};
 use crate::ranks::{Passed, Rank, longest_first, on_ranks};
-use crate::{EvalError, Loaded};
+use crate::{EvalError, Loaded, Progress};
 use henge_comm::threads;
-use henge_model::Microbatch;
+use henge_model::{Context, Microbatch};
 use henge_spec::Layout;
 use henge_tensor::Backend;
 use std::sync::Arc;
 
-/// What to make vectors of, and with what.
-pub struct Embedding {
-    /// The model, from [`Loaded::open_encoder`].
+/// What to read, and with what.
+pub struct Encoding {
+    /// The model, from [`Loaded::open_encoder`] or [`Loaded::open_tuned`].
     pub loaded: Arc<Loaded>,
     /// How it is cut.
     pub layout: Layout,
@@ -22,6 +22,8 @@ pub struct Embedding {
     pub sequences: Vec<Sequence>,
     /// Sequences that run together.
     pub batch: usize,
+    /// Told of progress in sequences.
+    pub progress: Arc<dyn Progress>,
 }
 
 /// One vector `[h]` of each sequence: the mean of its last hidden states, marks included
@@ -31,7 +33,7 @@ pub struct Embedding {
 /// Sequences that are empty, too long or of another vocabulary, layouts without meaning,
 /// weights that cannot be read, a rank that fails.
 pub fn embed<B>(
-    job: Embedding,
+    job: Encoding,
     options: threads::Options,
     backend: impl Fn(usize) -> B + Send + Sync + 'static,
 ) -> Result<Vec<Vec<f32>>, EvalError>
@@ -41,10 +43,46 @@ where
 {
     job.check()?;
     let (loaded, layout, job) = (Arc::clone(&job.loaded), job.layout, Arc::new(job));
-    on_ranks(&loaded, &layout, options, backend, move |rank: Rank<B>| job.run(&rank))
+    let width = loaded.model().hidden;
+    on_ranks(&loaded, &layout, options, backend, move |rank: Rank<B>| {
+        job.run(&rank, width, |at, hidden, _, padded| {
+            let hidden = at.backend.download(&rank.stage.normed(at, hidden));
+            pooled(&hidden, padded).collect()
+        })
+    })
 }
 
-impl Embedding {
+/// A fine-tuned head's logits of each sequence: `[classes]`, of an option `[1]`, of spans
+/// `[s, 2]` with zeros behind its end. `backend` makes each rank's device.
+///
+/// # Errors
+/// As [`embed`].
+///
+/// # Panics
+/// When the model has no task's head.
+pub fn task_logits<B>(
+    job: Encoding,
+    options: threads::Options,
+    backend: impl Fn(usize) -> B + Send + Sync + 'static,
+) -> Result<Vec<Vec<f32>>, EvalError>
+where
+    B: Backend,
+    B::Activation: 'static,
+{
+    job.check()?;
+    let (loaded, layout, job) = (Arc::clone(&job.loaded), job.layout, Arc::new(job));
+    let task = loaded.model().task.expect("logits are asked of a fine-tuned model");
+    let longest = job.sequences.iter().map(|sequence| sequence.tokens.len()).max().unwrap_or(0);
+    let width = task.outputs() * if task.is_pooled() { 1 } else { longest };
+    on_ranks(&loaded, &layout, options, backend, move |rank: Rank<B>| {
+        job.run(&rank, width, |at, hidden, micro, _| {
+            let logits = rank.stage.task_logits(at, hidden, micro);
+            logits.chunks(logits.len() / micro.batch()).map(<[f32]>::to_vec).collect()
+        })
+    })
+}
+
+impl Encoding {
     fn check(&self) -> Result<(), EvalError> {
         EvalError::refuse_zero("batch", self.batch)?;
         self.sequences.iter().enumerate().try_for_each(|(index, sequence)| self.check_sequence(index, sequence))
@@ -62,27 +100,35 @@ impl Embedding {
         EvalError::refuse_foreign(tokens, model.vocab_size, place)
     }
 
-    fn run<B: Backend>(&self, rank: &Rank<B>) -> Result<Vec<Vec<f32>>, EvalError> {
-        let hidden_size = self.loaded.model().hidden;
-        let mut table = vec![0.0; self.sequences.len() * hidden_size];
+    /// What `end` makes of each sequence behind the last layer: at most `width` numbers.
+    fn run<B: Backend>(
+        &self,
+        rank: &Rank<B>,
+        width: usize,
+        end: impl Fn(&Context<B>, B::Activation, &Microbatch, &Padded) -> Vec<Vec<f32>>,
+    ) -> Result<Vec<Vec<f32>>, EvalError> {
+        let mut table = vec![0.0; self.sequences.len() * width];
         let order = longest_first(self.sequences.len(), |at| self.sequences[at].tokens.len());
         for (index, batch) in rank.own_batches(&order, self.batch) {
             let padded = Padded::new(batch.iter().map(|&at| &self.sequences[at]), None, 0);
             let micro = self.microbatch(batch, &padded);
-            let hidden = rank.pass(index, micro.tokens.len(), |at, input| {
+            let ended = rank.pass(index, micro.tokens.len(), |at, input| {
                 let hidden = rank.stage.hidden(at, &micro, input)?;
                 if !at.place.is_last() {
                     return Ok(Passed::On(hidden));
                 }
-                Ok(Passed::Ended(at.backend.download(&rank.stage.normed(at, hidden))))
+                Ok(Passed::Ended(end(at, hidden, &micro, &padded)))
             })?;
-            for (vector, &at) in hidden.iter().flat_map(|hidden| pooled(hidden, &padded)).zip(batch) {
-                let place = &mut table[at * hidden_size..(at + 1) * hidden_size];
-                place.iter_mut().zip(vector).for_each(|(out, value)| *out = f64::from(value));
+            for (numbers, &at) in ended.into_iter().flatten().zip(batch) {
+                let place = &mut table[at * width..(at + 1) * width];
+                place.iter_mut().zip(numbers).for_each(|(out, value)| *out = f64::from(value));
+            }
+            if rank.speaks() {
+                self.progress.advance(batch.len());
             }
         }
         rank.gather(&mut table)?;
-        Ok(table.chunks(hidden_size).map(|vector| vector.iter().map(|&value| value as f32).collect()).collect())
+        Ok(table.chunks(width).map(|numbers| numbers.iter().map(|&value| value as f32).collect()).collect())
     }
 
     fn microbatch(&self, batch: &[usize], padded: &Padded) -> Microbatch {
