@@ -1,14 +1,18 @@
 //! `henge doctor`: what this machine has, and what Henge makes of it.
 
+mod libraries;
 pub mod memory;
+mod mpi;
 mod processor;
-mod tools;
+pub mod tools;
 
 use crate::failure::{Failure, print, print_json};
 use henge_cpu::{Fast, Rounding, Team, ceiling};
 use henge_tensor::Backend;
 use indicatif::{DecimalBytes, HumanBytes};
+use libraries::Libraries;
 use memory::Memory;
+use mpi::Mpi;
 use processor::Processor;
 use serde::Serialize;
 use tools::{Gpu, Tool};
@@ -40,12 +44,19 @@ struct Report {
     tile_peak_gflops_per_second: Option<f64>,
     /// Read plus written, all cores copying.
     copy_bytes_per_second: f64,
-    mpi: Option<Tool>,
+    mpi: Mpi,
     cuda: Option<Tool>,
+    libraries: Libraries,
     gpus: Vec<Gpu>,
     /// What ranks are in this build.
-    engines: [&'static str; 1],
+    engines: &'static [&'static str],
 }
+
+/// What ranks are.
+#[cfg(feature = "mpi")]
+const ENGINES: &[&str] = &["threads", "processes"];
+#[cfg(not(feature = "mpi"))]
+const ENGINES: &[&str] = &["threads"];
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let processor = Processor::look();
@@ -58,10 +69,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
         tile_peak_gflops_per_second: ceiling::tile_peak_flops(&team, SECONDS).map(|peak| peak / 1e9),
         copy_bytes_per_second: ceiling::copy_bandwidth(&team, COPY_BYTES, SECONDS),
         memory: Memory::look(),
-        mpi: Tool::find("mpirun"),
+        mpi: Mpi::look(),
         cuda: Tool::find("nvcc"),
+        libraries: Libraries::look(),
         gpus: tools::gpus(),
-        engines: ["threads"],
+        engines: ENGINES,
         processor,
     };
     if args.json { print_json(&report) } else { print(&text(&report)) }
@@ -70,7 +82,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 fn text(report: &Report) -> String {
     let Report { processor, memory, .. } = report;
     let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(" ") };
-    let tool = |tool: &Option<Tool>| tool.as_ref().map_or("not found".to_string(), Tool::to_string);
+    let tool = |tool: &Option<Tool>| tool.as_ref().map_or("no nvcc (not needed to run)".to_string(), Tool::to_string);
     let rows = [
         ("henge", report.version.to_string()),
         ("processor", processor.to_string()),
@@ -83,12 +95,22 @@ fn text(report: &Report) -> String {
         ("f32 peak", format!("{:.1} GFLOP/s, measured on all cores", report.peak_gflops_per_second)),
         ("bf16 peak", tile_peak(report.tile_peak_gflops_per_second)),
         ("copy", format!("{}/s read plus written, measured", DecimalBytes(report.copy_bytes_per_second as u64))),
-        ("ranks", format!("{} of one process", report.engines.join(", "))),
-        ("MPI", tool(&report.mpi)),
+        ("ranks", ranks(report.engines)),
+        ("MPI", report.mpi.to_string()),
         ("CUDA", tool(&report.cuda)),
+        ("driver", report.libraries.cuda_driver.to_string()),
+        ("NCCL", report.libraries.nccl.to_string()),
+        ("libtorch", report.libraries.libtorch.to_string()),
         ("GPUs", gpus(&report.gpus)),
     ];
     rows.map(|(name, value)| format!("{name:<11} {value}\n")).concat()
+}
+
+fn ranks(engines: &[&str]) -> String {
+    match engines {
+        [only] => format!("{only} of one process"),
+        _ => "threads of one process, or processes under mpirun or srun".to_string(),
+    }
 }
 
 fn tile_peak(peak: Option<f64>) -> String {

@@ -15,7 +15,6 @@ pub struct Failure {
 
 impl Failure {
     /// Of a status; one without words is told by another process.
-    #[cfg(feature = "mpi")]
     pub fn new(status: u8, words: String) -> Self {
         Self { status, words }
     }

@@ -10,7 +10,7 @@ use crate::failure::{Failure, print, print_json};
 use crate::ranks::Ranks;
 use crate::train::folder::{Folder, Resume};
 use crate::train::sources::validation_batch;
-use crate::train::{check_machine, finish, stop_on_interrupt};
+use crate::train::{check_machine, finish, interrupt};
 use henge_files::write_atomic;
 use henge_spec::Run;
 use henge_train::{Job, Options, Source};
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let resolved = resolve::resolve(&args.run, &args.overrides)?;
     let (run, files) = (&resolved.run, &resolved.files);
     check_machine(&Ranks::Threads, run)?;
-    let stop = stop_on_interrupt(&Ranks::Threads)?;
+    let stop = interrupt::heed(&Ranks::Threads)?;
     let mut outputs = Vec::new();
     for index in 0..files.seeds {
         let one = train_and_predict(&resolved, index, &stop)?;

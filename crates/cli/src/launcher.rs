@@ -14,10 +14,11 @@ pub struct Launched {
 /// Launcher, and the variables in which it says how many there are and which this is. What
 /// `srun` starts through PMI has Slurm's variables too. `SLURM_NTASKS` was rejected: a batch
 /// script has it, which runs once.
-const LAUNCHERS: [(&str, &str, &str); 3] = [
+const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("a PMI launcher", "PMI_SIZE", "PMI_RANK"),
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("torchrun", "WORLD_SIZE", "RANK"),
 ];
 
 /// What the environment says; `None` where this is the only process.
@@ -51,5 +52,7 @@ mod tests {
         let slurm = of(&[("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]);
         assert_eq!(slurm, Some(Launched { by: "srun", rank: 0, ranks: 4 }));
         assert_eq!(of(&[("SLURM_NTASKS", "4"), ("SLURM_PROCID", "0")]), None, "a batch script");
+        let torch = of(&[("WORLD_SIZE", "8"), ("RANK", "7")]);
+        assert_eq!(torch, Some(Launched { by: "torchrun", rank: 7, ranks: 8 }));
     }
 }

@@ -11,6 +11,7 @@ mod eval;
 mod failure;
 mod finetune;
 mod generate;
+mod launch;
 mod launcher;
 mod plan;
 mod planning;
@@ -38,6 +39,8 @@ enum Command {
     Quickstart(quickstart::Args),
     /// Train a model by a run file
     Train(train::Args),
+    /// Start a run's ranks on many hosts by `mpirun`, and again after a failure
+    Launch(launch::Args),
     /// Train a pretrained encoder on a task and score it: MNLI, QQP, RACE, SQuAD, pairs
     Finetune(finetune::Args),
     /// Rank the layouts of a model on a cluster by predicted time
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Quickstart(args) => quickstart::run(args),
         Command::Train(args) => train::run(args),
+        Command::Launch(args) => launch::run(args),
         Command::Finetune(args) => finetune::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Simulate(args) => simulate::run(args),

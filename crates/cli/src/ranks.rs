@@ -34,17 +34,20 @@ impl Ranks {
 
     #[cfg(feature = "mpi")]
     fn join(launched: Launched) -> Result<Self, Failure> {
-        let world = henge_mpi::World::start().map_err(Failure::run)?;
+        let world = henge_mpi::World::start(processes::tell).map_err(Failure::run)?;
         if world.ranks() == launched.ranks {
             return Ok(Self::Processes(world));
         }
-        Err(Failure::request(format!(
-            "{} started {} processes and MPI sees {}: the launcher and the MPI of this build are of two kinds; \
-             start it with the mpirun of the same MPI (`henge doctor` names it), or `srun --mpi=pmix`",
-            launched.by,
-            launched.ranks,
-            world.ranks()
-        )))
+        Err(once(
+            launched,
+            format!(
+                "{} started {} processes and MPI sees {}: the launcher and the MPI of this build are of two kinds; \
+                 start it with the mpirun of the same MPI (`henge doctor` names it), or `srun --mpi=pmix`",
+                launched.by,
+                launched.ranks,
+                world.ranks()
+            ),
+        ))
     }
 
     #[cfg(not(feature = "mpi"))]

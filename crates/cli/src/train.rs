@@ -2,6 +2,7 @@
 
 mod fault;
 pub mod folder;
+pub mod interrupt;
 pub mod order;
 mod pairs;
 pub mod progress;
@@ -10,7 +11,7 @@ pub mod sources;
 
 use crate::cores::cores;
 use crate::doctor::memory::total_and_available;
-use crate::failure::{self, Failure};
+use crate::failure::Failure;
 use crate::ranks::Ranks;
 use folder::{Folder, Resume};
 use henge_checkpoint::Checkpoint;
@@ -19,7 +20,6 @@ use henge_spec::Run;
 use henge_train::{Ended, Job, Observer, Options, ReadWeights, Source, TrainError};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ fn prepare(args: Args, ranks: &Ranks) -> Result<(Job, Option<Folder>), Failure> 
     let (folder, resume) = open_folder(ranks, &run, &args.resume)?;
     let Args { dump_gradients, dump_logits, faults, .. } = args;
     let options = Options { dump_gradients, dump_logits, faults, ..Options::default() };
-    let (stop, predict) = (ranks.agree(stop_on_interrupt(ranks))?, vec![]);
+    let (stop, predict) = (ranks.agree(interrupt::heed(ranks))?, vec![]);
     let observer = observer(ranks, &run);
     let path = PathBuf::from(&run.dir);
     Ok((Job { run, folder: path, train, valid, predict, weights, resume, stop, options, observer }, folder))
@@ -183,20 +183,4 @@ fn check_memory(run: &Run, ranks_here: usize, machine: u64) -> Result<(), Failur
 /// In floating point: a mistyped size may not fit 64 bits.
 fn elements(parameter: &henge_spec::Parameter) -> f64 {
     parameter.shape.iter().map(|&size| size as f64).product()
-}
-
-/// Set by the first Ctrl-C; the second ends the process at once.
-pub fn stop_on_interrupt(ranks: &Ranks) -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let (flag, tells) = (stop.clone(), ranks.is_first());
-    let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(failure::INTERRUPTED));
-        }
-        if tells {
-            eprintln!("stopping after this step; press Ctrl-C again to stop at once");
-        }
-    };
-    ctrlc::set_handler(handler).map_err(Failure::run)?;
-    Ok(stop)
 }

@@ -6,32 +6,7 @@
 
 mod common;
 
-use common::Place;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// A small file system, unmounted at the end.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(at: &Path, size: &str) -> Option<Self> {
-        std::fs::create_dir_all(at).expect("a mount point");
-        let option = format!("size={size}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &option, "tmpfs"]).arg(at).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(at.to_path_buf()));
-        }
-        eprintln!("skipped: this test mounts a file system, which only root may do");
-        None
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("-l").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()), "{} stays mounted", self.0.display());
-    }
-}
+use common::{Disk, Place};
 
 #[test]
 fn a_save_that_does_not_fit_leaves_the_one_before() {

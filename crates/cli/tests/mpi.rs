@@ -90,7 +90,7 @@ fn what_is_wrong_is_said_once_before_any_work() {
     for (arguments, ranks, words) in cases {
         let said = ends_with(&place, 2, ranks, arguments);
         words.iter().for_each(|word| assert!(said.contains(word), "{arguments:?}: {said}"));
-        assert_eq!(said.matches("error:").count(), 1, "one message: {said}");
+        assert_eq!(said.matches("error: ").count(), 1, "one message: {said}");
         assert!(!place.path("run").exists(), "{arguments:?} left a run folder");
     }
 }

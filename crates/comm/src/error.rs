@@ -17,7 +17,7 @@ pub enum CommError {
         words: String,
     },
     /// A wait that took too long.
-    #[error("rank {rank} waited {} s for {what} from ranks {from:?}\n{report}", waited.as_secs())]
+    #[error("rank {rank} waited {} s for {what} from ranks {from:?}{}{report}", waited.as_secs(), if report.is_empty() { "" } else { "\n" })]
     TimedOut {
         /// The rank that waited.
         rank: usize,

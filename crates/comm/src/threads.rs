@@ -37,7 +37,7 @@ mod run;
 mod world;
 
 pub use measure::{AllReduceRate, measure_all_reduce};
-pub use run::{Cause, RankFailure, run_ranks};
+pub use run::{Cause, RankFailure, outcome_of, run_ranks};
 
 use crate::{Comm, CommError, Grid, Group, Reduce, Route, Signature, Tag};
 use call::Operand;

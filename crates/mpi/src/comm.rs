@@ -1,14 +1,17 @@
 //! A rank's end.
 
+use crate::Failed;
 use crate::collective::Scratch;
 use crate::error::Refusal;
 use crate::request::{Communicator, Request};
+use crate::watch::Watch;
 use henge_comm::{Comm, CommError, Grid, Group, Reduce, Route, Signature, Tag, Wait};
 use henge_tensor::{Transfer, View, ViewMut};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,8 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(100);
 /// Then, where others need its core, it sleeps in between.
 const PAUSE: Duration = Duration::from_micros(30);
+/// A wait of this length is worth telling the others of.
+const LONG: Duration = Duration::from_millis(20);
 
 /// The members of one group, and what their messages travel on.
 pub(crate) struct Members {
@@ -61,7 +66,7 @@ pub struct MpiComm<M> {
     /// Set by the first failed wait: from there on nothing is begun or looked at.
     ended: RefCell<Option<CommError>>,
     is_exchanging: Cell<bool>,
-    position: RefCell<(usize, String)>,
+    watch: Arc<Watch>,
 }
 
 // SAFETY: what keeps it from being `Send` are MPI's handles, which any thread may hold; every
@@ -76,6 +81,7 @@ impl<M> MpiComm<M> {
         messages: Communicator,
         patience: Patience,
         largest_tag: c_int,
+        watch: Arc<Watch>,
     ) -> Self {
         Self {
             rank,
@@ -89,7 +95,7 @@ impl<M> MpiComm<M> {
             scratch: ManuallyDrop::default(),
             ended: RefCell::default(),
             is_exchanging: Cell::default(),
-            position: RefCell::default(),
+            watch,
         }
     }
 
@@ -100,7 +106,17 @@ impl<M> MpiComm<M> {
     /// Every call begins here.
     fn begin(&self) -> Result<(), CommError> {
         assert_eq!(self.thread, std::thread::current().id(), "only the thread that started MPI calls it");
-        self.ended.borrow().clone().map_or(Ok(()), Err)
+        if let Some(error) = self.ended.borrow().clone() {
+            return Err(error);
+        }
+        self.heed_verdict()
+    }
+
+    /// Another rank's failure ends every wait and every call.
+    fn heed_verdict(&self) -> Result<(), CommError> {
+        let Some(verdict) = self.watch.verdict() else { return Ok(()) };
+        let culprit = verdict.culprits.first().copied().unwrap_or_default();
+        self.end(CommError::Poisoned { rank: self.rank, culprit, words: verdict.words })
     }
 
     fn end<T>(&self, error: CommError) -> Result<T, CommError> {
@@ -114,7 +130,7 @@ impl<M> MpiComm<M> {
 
     /// Waits for transfers, each with the rank at its other end.
     pub(crate) fn wait_for(&self, what: &Wait, transfers: &mut Vec<(usize, Request)>) -> Result<(), CommError> {
-        let begun = Instant::now();
+        let (begun, mut is_said) = (Instant::now(), false);
         self.is_exchanging.set(true);
         loop {
             if let Err(refusal) = advance(transfers) {
@@ -122,10 +138,19 @@ impl<M> MpiComm<M> {
             }
             if transfers.is_empty() {
                 self.is_exchanging.set(false);
+                if is_said {
+                    self.watch.waits(None);
+                }
                 return Ok(());
             }
-            if begun.elapsed() >= self.patience.timeout {
+            let waited = begun.elapsed();
+            if waited >= self.patience.timeout {
                 return self.time_out(what, transfers);
+            }
+            self.heed_verdict()?;
+            if waited >= LONG && !is_said {
+                self.watch.waits(Some((*what, sources(transfers))));
+                is_said = true;
             }
             self.rest(begun);
         }
@@ -141,13 +166,11 @@ impl<M> MpiComm<M> {
     }
 
     fn time_out(&self, what: &Wait, transfers: &[(usize, Request)]) -> Result<(), CommError> {
-        let mut from: Vec<usize> = transfers.iter().map(|(rank, _)| *rank).collect();
-        from.sort_unstable();
-        from.dedup();
-        let (position, operation) = &*self.position.borrow();
-        let report = format!("rank {} at operation {position} ({operation})", self.rank);
+        let from = sources(transfers);
+        self.watch.waits(Some((*what, from.clone())));
         let (rank, waited) = (self.rank, self.patience.timeout);
-        self.end(CommError::TimedOut { rank, what: what.to_string(), from, waited, report })
+        // Where every rank is, the watch knows and tells.
+        self.end(CommError::TimedOut { rank, what: what.to_string(), from, waited, report: String::new() })
     }
 
     /// MPI moves bytes within its calls only: each operation of the program looks once.
@@ -199,6 +222,14 @@ impl<M> MpiComm<M> {
     }
 }
 
+/// The ranks at the other ends, ascending.
+fn sources(transfers: &[(usize, Request)]) -> Vec<usize> {
+    let mut ranks: Vec<usize> = transfers.iter().map(|(rank, _)| *rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
 /// Looks at each transfer and drops those that are done.
 fn advance(transfers: &mut Vec<(usize, Request)>) -> Result<(), Refusal> {
     let mut index = 0;
@@ -236,11 +267,7 @@ impl<M: Transfer> Comm<M> for MpiComm<M> {
     }
 
     fn at(&self, position: usize, operation: &str) {
-        let mut here = self.position.borrow_mut();
-        here.0 = position;
-        here.1.clear();
-        here.1.push_str(operation);
-        drop(here);
+        self.watch.note(position, operation);
         if self.begin().is_ok() {
             self.progress();
         }
@@ -306,6 +333,7 @@ impl<M: Transfer> Comm<M> for MpiComm<M> {
 
     fn poison(&self, words: &str) {
         let (rank, culprit) = (self.rank, self.rank);
+        self.watch.fail(Failed { status: 1, words: words.to_owned(), follows: false });
         self.ended.borrow_mut().get_or_insert_with(|| CommError::Poisoned { rank, culprit, words: words.to_owned() });
     }
 }

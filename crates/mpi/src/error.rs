@@ -26,6 +26,14 @@ pub enum MpiError {
         /// What is needed.
         needed: c_int,
     },
+    /// A rank cannot be watched.
+    #[error("rank {rank} cannot join the others: {words}")]
+    Watch {
+        /// The first such rank.
+        rank: usize,
+        /// Why, and what to do.
+        words: String,
+    },
     /// MPI refused a call.
     #[error("{call} failed: {refusal}")]
     Refused {

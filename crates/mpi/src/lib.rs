@@ -15,6 +15,9 @@
 //! **Failure.** A transfer that MPI has begun cannot be called back, so what is received goes
 //! into memory of this crate's, never into a borrowed buffer, and that memory is not returned
 //! once a wait has failed. After a failed wait no further transfer is begun or looked at.
+//! MPI does not say that a process is gone, so the ranks watch each other beside it: a rank that
+//! dies, is stopped, is cut off or fails ends the job on all hosts, with a [`Verdict`] that names
+//! it and where it stood.
 //!
 //! The feature `mpi` needs MPI's headers, its compiler wrapper and libclang; without it this
 //! crate is empty.
@@ -26,8 +29,10 @@ mod collective;
 mod comm;
 mod error;
 mod request;
+mod watch;
 mod world;
 
 pub use comm::MpiComm;
 pub use error::MpiError;
-pub use world::World;
+pub use watch::{Failed, Verdict};
+pub use world::{World, library_version};

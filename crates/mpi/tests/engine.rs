@@ -42,7 +42,7 @@ fn launch(axes: &[usize; 3]) {
 
 #[cfg(feature = "mpi")]
 fn rank(grid: henge_comm::Grid) {
-    let world = henge_mpi::World::start().expect("MPI");
+    let world = henge_mpi::World::start(|_| {}).expect("MPI");
     assert_eq!((world.ranks(), world.ranks_of_this_host()), (grid.ranks(), grid.ranks()));
     let comm = world.comm::<Message>(grid, Duration::from_secs(60), 1).expect("communicators");
     let outcome = collectives(&comm).and_then(|()| ring(&comm)).and_then(|()| both_ways(&comm));
@@ -64,7 +64,7 @@ fn collectives(comm: &impl Comm<Message>) -> Result<(), CommError> {
     let mut data = support::collectives::input::<f32>(CALLS, comm.rank(), len);
     comm.all_reduce(Group::World, henge_tensor::ViewMut::of(&mut data), Reduce::Sum)?;
     let everyone: Vec<usize> = (0..comm.grid().ranks()).collect();
-    assert!(data == support::collectives::reduced(CALLS, &everyone, len, Reduce::Sum), "a large all-reduce");
+    assert!(data == support::collectives::reduced::<f32>(CALLS, &everyone, len, Reduce::Sum), "a large all-reduce");
     Ok(())
 }
 

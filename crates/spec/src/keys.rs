@@ -18,6 +18,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("run.seed", "1234"),
     key("run.threads", "0"),
     key("run.timeout", "600"),
+    key("run.heartbeat_timeout", "30"),
     key("model.preset", ""),
     key("model.arch", "\"gpt\""),
     key("model.layers", ""),

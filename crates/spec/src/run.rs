@@ -180,8 +180,11 @@ pub struct Run {
     pub seed: u64,
     /// Threads of all ranks together; 0: every core.
     pub threads: usize,
-    /// Seconds that a rank waits for others before it reports them and the run ends.
+    /// Seconds that a rank waits for others, or for its disk once the next save is due, before it
+    /// reports them and the run ends.
     pub timeout: u64,
+    /// Seconds after which a rank that is a process and is not heard from is lost.
+    pub heartbeat_timeout: u64,
     /// The model.
     pub model: Model,
     /// The split over ranks.
@@ -219,6 +222,7 @@ impl Run {
             seed: reader.whole("run.seed")?,
             threads: reader.size("run.threads")?,
             timeout: reader.positive("run.timeout")? as u64,
+            heartbeat_timeout: reader.positive("run.heartbeat_timeout")? as u64,
             checkpoint_every: reader.whole("checkpoint.every")?,
             checkpoint_keep: reader.positive("checkpoint.keep")?,
             init_from: reader.text("init.from")?,

@@ -100,6 +100,19 @@ pub enum TrainError {
     /// The system gives no thread.
     #[error("the system gives no thread to write a checkpoint: {0}; raise the limit of processes (`ulimit -u`)")]
     Thread(std::io::Error),
+    /// A save that is not done when the run must go on or end.
+    #[error(
+        "rank {rank} is still writing the save in {} after {waited} s of waiting for it; its disk hangs or is too \
+         slow: raise run.timeout, or save less often", folder.display()
+    )]
+    SlowSave {
+        /// The rank.
+        rank: usize,
+        /// Seconds waited.
+        waited: u64,
+        /// The save's folder until it is published.
+        folder: std::path::PathBuf,
+    },
     /// A file of the run's folder could not be written.
     #[error("{path}: {source}; the run stops, nothing half written stays")]
     Output {
@@ -116,7 +129,7 @@ impl TrainError {
         match self {
             Self::Checkpoint(error) => !error.is_machine(),
             Self::Data(error) => !error.is_machine_failure(),
-            Self::Comm(_) | Self::Rank { .. } | Self::Output { .. } | Self::Thread(_) => false,
+            Self::Comm(_) | Self::Rank { .. } | Self::Output { .. } | Self::Thread(_) | Self::SlowSave { .. } => false,
             Self::NonFinite { .. } | Self::NonFiniteEvaluation { .. } => false,
             _ => true,
         }

@@ -148,6 +148,13 @@ impl Saver {
         }
     }
 
+    /// Leaves the thread to itself, which may never come back from its disk; returns the folder
+    /// that it writes to.
+    pub fn leave(&mut self) -> PathBuf {
+        drop(self.thread.take());
+        self.staged.clone()
+    }
+
     /// Seconds for which saves have held the step up since the last call; `None` without any.
     pub fn take_held_up(&mut self) -> Option<f64> {
         Some(std::mem::take(&mut self.held_up)).filter(|&seconds| seconds > 0.0)

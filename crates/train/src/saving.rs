@@ -114,6 +114,10 @@ impl<B: Backend> Rank<'_, B> {
         let begin = Instant::now();
         while self.saver.phase != Phase::Idle {
             let busy = self.saver.is_busy()?;
+            if busy && begin.elapsed().as_secs() >= self.job.run.timeout {
+                let (rank, waited) = (self.comm.rank(), self.job.run.timeout);
+                return Err(TrainError::SlowSave { rank, waited, folder: self.saver.leave() });
+            }
             let busy = self.largest(f64::from(u8::from(busy)))? > 0.0;
             self.advance_save(busy)?;
             if busy {

@@ -1,4 +1,4 @@
-//! What else is installed: MPI, CUDA, GPUs.
+//! Programs that are installed, and GPUs.
 
 use serde::Serialize;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::process::Command;
 /// A program on the search path.
 #[derive(Serialize)]
 pub struct Tool {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The line of its own words that has a version in it.
-    version: Option<String>,
+    pub version: Option<String>,
 }
 
 impl Tool {
@@ -22,12 +22,18 @@ impl Tool {
         let version = said.and_then(|said| version_line(&String::from_utf8_lossy(&said.stdout)));
         Some(Self { path, version })
     }
+
+    /// Whether it is Open MPI's, of any age: the launcher has had names of its own.
+    pub fn is_open_mpi(&self) -> bool {
+        let version = self.version.as_deref().unwrap_or_default();
+        ["Open MPI", "OpenRTE", "PRRTE"].iter().any(|name| version.contains(name))
+    }
 }
 
 impl fmt::Display for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version.as_deref().unwrap_or("version unknown");
-        write!(f, "{} ({version}; not used by this build)", self.path.display())
+        write!(f, "{} ({version})", self.path.display())
     }
 }
 

@@ -1,10 +1,11 @@
 //! A run whose ranks are processes.
 
 use crate::failure::Failure;
-use henge_comm::Grid;
+use henge_comm::threads::{Cause, outcome_of};
+use henge_comm::{CommError, Grid};
 use henge_cpu::Fast;
-use henge_mpi::{MpiError, World};
-use henge_train::{Ended, Job, train_rank};
+use henge_mpi::{Failed, MpiError, Verdict, World};
+use henge_train::{Ended, Job, TrainError, train_rank};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -25,11 +26,45 @@ pub fn share(world: &World, path: Option<PathBuf>) -> Option<PathBuf> {
     (!words.is_empty()).then(|| OsString::from_vec(words).into())
 }
 
-/// This rank of a job, to its end.
+/// The words that all processes end with, said once.
+pub fn tell(verdict: &Verdict) {
+    drop(Failure::new(verdict.status, verdict.words.clone()).told());
+}
+
+/// This rank of a job, to its end. A failure has then ended all ranks, and is told already.
 pub fn train(world: &World, job: Job, threads: usize) -> Result<Ended, Failure> {
     let (run, job) = (job.run.clone(), Arc::new(job));
+    world.set_heartbeat_timeout(Duration::from_secs(run.heartbeat_timeout));
     let comm = world.comm(Grid::new(&run.layout), Duration::from_secs(run.timeout), threads)?;
-    Ok(train_rank(&job, Fast::new(threads, run.train.precision), comm)?)
+    let outcome = outcome_of(|| train_rank(&job, Fast::new(threads, run.train.precision), comm));
+    outcome.map_err(|cause| {
+        let failed = failed(world.rank(), cause);
+        let verdict = world.fail(failed.clone());
+        if world.rank() == 0 {
+            // Other processes may still be writing: a save that is whole is published, no other
+            // is touched.
+            job.settle(true);
+        }
+        match verdict {
+            Some(verdict) => Failure::new(verdict.status, String::new()),
+            None => Failure::new(failed.status, failed.words),
+        }
+    })
+}
+
+/// A rank's own failure, and whether it may come from another's.
+fn failed(rank: usize, cause: Cause<TrainError>) -> Failed {
+    let follows = matches!(
+        cause,
+        Cause::Error(TrainError::Comm(
+            CommError::TimedOut { .. } | CommError::Transport { .. } | CommError::Poisoned { .. }
+        ))
+    );
+    let failure = match cause {
+        Cause::Error(error) => Failure::from(error),
+        cause => Failure::run(format!("rank {rank} {cause}")),
+    };
+    Failed { status: failure.status(), words: failure.words().to_owned(), follows }
 }
 
 impl From<MpiError> for Failure {

@@ -1,6 +1,6 @@
 //! What two runs must have in common to be the same run.
 
-use super::Place;
+use super::{Place, number, relative};
 use serde_json::Value;
 use std::path::Path;
 
@@ -28,4 +28,15 @@ pub fn tensors(place: &Place, dir: &str, step: u64) -> Vec<(String, Vec<u8>)> {
     shards.sort();
     assert!(!shards.is_empty());
     shards
+}
+
+/// Every step once, with the loss of another run to so much, relative.
+pub fn same_losses(place: &Place, run: &str, as_in: &str, within: f64) {
+    let (steps, wanted) = (place.steps(run), place.steps(as_in));
+    assert_eq!(steps.len(), wanted.len());
+    for (got, want) in steps.iter().zip(&wanted) {
+        assert_eq!(got["step"], want["step"]);
+        let off = relative(number(got, "loss"), number(want, "loss"));
+        assert!(off <= within, "{got} is off by {off:e} of {want}");
+    }
 }

@@ -125,12 +125,21 @@ where
     Builder::new().name(format!("rank {rank}")).stack_size(STACK).spawn(work).map(drop)
 }
 
-fn outcome_of<T, E>(body: impl FnOnce() -> Result<T, E>) -> Outcome<T, E> {
+/// What a rank came to in this thread; a panic is its cause with its place, and is not printed.
+///
+/// # Errors
+/// Its error, or its panic.
+pub fn outcome_of<T, E>(body: impl FnOnce() -> Result<T, E>) -> Result<T, Cause<E>> {
+    listen_for_panics();
     PANIC_LOCATION.with(|location| location.replace(Some(String::new())));
     // Unwind safety: nothing of the rank is looked at after its panic but the board, which
     // is consistent whenever its lock is free.
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => result.map_err(Cause::Error),
+        Ok(result) => {
+            // What comes later in this thread is not the rank's.
+            PANIC_LOCATION.take();
+            result.map_err(Cause::Error)
+        }
         Err(payload) => {
             let location = PANIC_LOCATION.with(|location| location.take().unwrap_or_default());
             Err(Cause::Panic { text: panic_text(payload.as_ref()), location })
