@@ -34,7 +34,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let tokenizer = args.model.tokenizer(&asked)?;
     let texts = args.texts()?;
     let mut packer = Packer::new(&tokenizer, asked.loaded.model().seq_len, Truncation::Tail)?;
-    let sequences = texts.iter().map(|text| packer.single(text)).collect::<Result<Vec<_>, _>>()?;
+    let sequences = texts.iter().map(|Text { place, text }| packer.single(place, text));
+    let sequences = sequences.collect::<Result<Vec<_>, _>>()?;
     let tokens: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.len()).collect();
     let (loaded, layout, batch) = (Arc::clone(&asked.loaded), asked.layout, args.batch);
     let job = Encoding { loaded, layout, sequences, batch, progress: Arc::new(Unseen) };
@@ -42,20 +43,34 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if args.json {
         return print_json(&document(&asked, &texts, &tokens, &vectors));
     }
-    let lines =
-        cosines(&vectors).into_iter().map(|(a, b, cosine)| format!("{cosine:.4}  {} | {}\n", texts[a], texts[b]));
+    let lines = cosines(&vectors)
+        .into_iter()
+        .map(|(a, b, cosine)| format!("{cosine:.4}  {} | {}\n", texts[a].text, texts[b].text));
     let dimensions = vectors.first().map_or(0, Vec::len);
     let words = format!("{} vectors of {dimensions} numbers; --json shows them\n", vectors.len());
     print(&lines.chain([words]).collect::<String>())
 }
 
+/// A text as a person gave it.
+struct Text {
+    /// The option, or file and line.
+    place: String,
+    text: String,
+}
+
 impl Args {
-    fn texts(&self) -> Result<Vec<String>, Failure> {
-        let mut texts = self.text.clone();
+    fn texts(&self) -> Result<Vec<Text>, Failure> {
+        let given = self.text.iter().map(|text| Text { place: "--text".to_string(), text: text.clone() });
+        let mut texts: Vec<Text> = given.collect();
         if let Some(file) = &self.file {
             let wrong = |error| Failure::request(format!("{}: {error}", file.display()));
             let content = std::fs::read_to_string(file).map_err(wrong)?;
-            texts.extend(content.lines().filter(|line| !line.trim().is_empty()).map(str::to_string));
+            let lines = content.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+            let text = |(at, line): (usize, &str)| Text {
+                place: format!("{}:{}", file.display(), at + 1),
+                text: line.to_string(),
+            };
+            texts.extend(lines.map(text));
         }
         if texts.is_empty() {
             return Err(Failure::request("there is no text; give --text, or --file with one a line"));
@@ -71,8 +86,8 @@ fn cosines(vectors: &[Vec<f32>]) -> Vec<(usize, usize, f64)> {
     pairs.map(|(a, b)| (a, b, cosine(&vectors[a], &vectors[b]))).collect()
 }
 
-fn document(asked: &Asked, texts: &[String], tokens: &[usize], vectors: &[Vec<f32>]) -> Value {
-    let one = |((text, tokens), vector): ((&String, &usize), &Vec<f32>)| json!({ "text": text, "tokens": tokens, "vector": vector });
+fn document(asked: &Asked, texts: &[Text], tokens: &[usize], vectors: &[Vec<f32>]) -> Value {
+    let one = |((text, tokens), vector): ((&Text, &usize), &Vec<f32>)| json!({ "text": text.text, "tokens": tokens, "vector": vector });
     let pair = |(a, b, cosine): (usize, usize, f64)| json!({ "texts": [a, b], "cosine": cosine });
     json!({
         "checkpoint": asked.loaded.path(),

@@ -147,3 +147,47 @@ fn wrong_requests_are_status_2_with_a_way_out() {
     let words = place.fail(2, &["generate", "--checkpoint", "nowhere", "--prompt", "x"]);
     assert!(words.contains("nowhere"), "{words}");
 }
+
+/// The ids of another vocabulary mean other texts, however many there are.
+#[test]
+fn a_tokenizer_that_is_not_the_models_own_is_refused() {
+    let Some(model) = test_data("data/stories260K") else { return };
+    let (place, model) = (Place::new(), model.display().to_string());
+    place.write("text.txt", "one day a girl went out to see the big red ball\n".repeat(20));
+    let train = ["data", "train-tokenizer", "--kind", "byte-level-bpe", "--vocab-size", "300"];
+    place.succeed(&[&train[..], &["--input", "text.txt", "--output", "other.json"]].concat());
+    let asked: [&[&str]; 3] = [
+        &["generate", "--prompt", "one day"],
+        &["eval", "lm", "--text", "text.txt"],
+        &["eval", "wikitext", "--data", "text.txt"],
+    ];
+    for arguments in asked {
+        let words = place.fail(2, &[arguments, &["--model", &model, "--tokenizer", "other.json"]].concat());
+        assert!(words.contains("other.json gives other ids") && words.contains("leave --tokenizer out"), "{words}");
+    }
+    let own = format!("{model}/tokenizer.json");
+    place.succeed(&["generate", "--model", &model, "--tokenizer", &own, "--prompt", "one day", "--max-tokens", "1"]);
+}
+
+#[test]
+fn what_is_longer_than_the_model_is_refused_with_its_line() {
+    let (Some(encoder), Some(decoder)) = (test_data("oracle/bert"), test_data("data/stories260K")) else { return };
+    let (place, encoder, decoder) = (Place::new(), encoder.display().to_string(), decoder.display().to_string());
+    let long = "one day a girl went out to see the big red ball ".repeat(60);
+    place.write("long.txt", format!("one day\n\n{long}\n"));
+    place.write("long.jsonl", format!("{{\"text\": \"one day\"}}\n{{\"text\": \"{long} day\"}}\n"));
+    let choices = |context: &str| format!("{{\"ctx\": \"{context}\", \"endings\": [\"out\", \"in\"], \"label\": 1}}\n");
+    place.write("choices.jsonl", choices("one") + &choices(&long));
+    let train = ["data", "train-tokenizer", "--kind", "wordpiece-uncased", "--vocab-size", "300"];
+    place.succeed(&[&train[..], &["--input", "long.txt", "--output", "words.json"]].concat());
+    let asked: [(&[&str], &str, &str); 4] = [
+        (&["embed", "--file", "long.txt", "--tokenizer", "words.json"], &encoder, "long.txt:3"),
+        (&["generate", "--prompts", "long.txt"], &decoder, "long.txt:3"),
+        (&["eval", "lambada", "--data", "long.jsonl"], &decoder, "long.jsonl:2"),
+        (&["eval", "lm", "--choices", "choices.jsonl"], &decoder, "choices.jsonl:2"),
+    ];
+    for (arguments, model, at) in asked {
+        let words = place.fail(2, &[arguments, &["--model", model]].concat());
+        assert!(words.contains(at) && words.contains("at most") && words.contains("shorten"), "{words}");
+    }
+}

@@ -89,6 +89,18 @@ pub enum EvalError {
         /// Entries of the model's table.
         vocab_size: usize,
     },
+    /// A tokenizer that is not the one the weights come with.
+    #[error(
+        "tokenizer {name} gives other ids than the one that {} comes with: they do not belong together; \
+         leave --tokenizer out",
+        path.display()
+    )]
+    AnotherTokenizer {
+        /// The tokenizer.
+        name: String,
+        /// Where the weights are.
+        path: PathBuf,
+    },
     /// An id that the model has no row for.
     #[error("{place}: token {token} is not below the model's vocabulary of {vocab_size}")]
     TokenBeyondVocabulary {

@@ -13,6 +13,11 @@ pub struct Loaded {
     source: Box<dyn Source>,
 }
 
+/// A text whose ids tell vocabularies apart, and the forms of one vocabulary not: no line ends, no
+/// characters but ASCII's.
+const PROBE: &str =
+    "The 23 quick brown foxes jumped over 4 lazy dogs, and nobody (in 1905) complained: why would they?";
+
 /// Where a tokenizer is.
 enum Found {
     /// What [`Tokenizer::load`] takes.
@@ -116,23 +121,45 @@ impl Loaded {
     /// with them.
     ///
     /// # Errors
-    /// Where there is none, where it is not understood, and where its ids are not all below the
-    /// model's vocabulary.
+    /// Where there is none, where it is not understood, where its ids are not all below the
+    /// model's vocabulary, and where it is named and gives other ids than the weights' own.
     pub fn tokenizer(&self, name: Option<&str>) -> Result<Tokenizer, EvalError> {
         let found = match name {
             Some(name) => Found::Name(name.to_string()),
             None => self.find_tokenizer()?.ok_or_else(|| EvalError::NoTokenizer { path: self.path().to_path_buf() })?,
         };
-        let tokenizer = match found {
-            Found::Name(name) => Tokenizer::load(&name)?,
-            Found::Json(json) => Tokenizer::parse(&self.path().display().to_string(), &json)?,
-        };
-        let name = tokenizer.name().to_string();
+        let tokenizer = self.load(found)?;
         let (size, vocab_size) = (tokenizer.vocabulary_size(), self.model.vocab_size);
         if size > vocab_size {
-            return Err(EvalError::ForeignTokenizer { name, size, path: self.path().to_path_buf(), vocab_size });
+            let (name, path) = (tokenizer.name().to_string(), self.path().to_path_buf());
+            return Err(EvalError::ForeignTokenizer { name, size, path, vocab_size });
+        }
+        if name.is_some() {
+            self.refuse_another(&tokenizer)?;
         }
         Ok(tokenizer)
+    }
+
+    fn load(&self, found: Found) -> Result<Tokenizer, EvalError> {
+        match found {
+            Found::Name(name) => Ok(Tokenizer::load(&name)?),
+            Found::Json(json) => Ok(Tokenizer::parse(&self.path().display().to_string(), &json)?),
+        }
+    }
+
+    /// Refuses a named tokenizer that gives other ids than the weights' own, where that can be loaded.
+    fn refuse_another(&self, named: &Tokenizer) -> Result<(), EvalError> {
+        let own = self.find_tokenizer().ok().flatten().and_then(|found| self.load(found).ok());
+        let Some(own) = own else { return Ok(()) };
+        let ids = |tokenizer: &Tokenizer| -> Result<Vec<u32>, EvalError> {
+            let mut ids = Vec::new();
+            tokenizer.encoder().encode(PROBE, &mut ids)?;
+            Ok(ids)
+        };
+        if ids(named)? == ids(&own)? {
+            return Ok(());
+        }
+        Err(EvalError::AnotherTokenizer { name: named.name().to_string(), path: self.path().to_path_buf() })
     }
 
     /// Whether [`Loaded::tokenizer`] would find one.

@@ -51,11 +51,12 @@ impl Sampling {
     /// The token at `position` of prompt `prompt`, or `None` where the logits are no
     /// numbers.
     pub fn choose(&self, logits: &[f32], prompt: usize, position: usize) -> Option<u32> {
-        if logits.iter().any(|logit| logit.is_nan()) || !largest(logits).is_finite() {
+        let most = largest(logits);
+        if logits.iter().any(|logit| logit.is_nan()) || !most.is_finite() {
             return None;
         }
         match self {
-            Self::Greedy => logits.iter().position(|&logit| logit == largest(logits)).map(|id| id as u32),
+            Self::Greedy => logits.iter().position(|&logit| logit == most).map(|id| id as u32),
             Self::Random(draw) => Some(draw.choose(logits, prompt, position)),
         }
     }

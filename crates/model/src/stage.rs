@@ -52,7 +52,7 @@ impl<B: Backend> Stage<B> {
         place: &Place,
         recompute: Recompute,
     ) -> Self {
-        let shares_embedding = model.tie_embeddings && place.is_first();
+        let shares_embedding = model.head_is_tied() && place.is_first();
         let rotary = Rotary::of(model);
         let layer = |index| Layer::new(backend, store, chunk, model, index, rotary.as_ref());
         let layers = place.layers(model).map(layer);

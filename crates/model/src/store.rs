@@ -140,7 +140,7 @@ fn of_stage(model: &Model, place: &Place) -> Vec<(Parameter, bool)> {
         Home::Head => place.is_last(),
     };
     let all = parameters(model);
-    let copied = model.tie_embeddings && place.is_last() && !place.is_first();
+    let copied = model.head_is_tied() && place.is_last() && !place.is_first();
     let copy = all.iter().filter(|p| copied && p.name == TOKEN_TABLE).cloned().map(|p| (p, true));
     let copy: Vec<_> = copy.collect();
     all.into_iter().filter(|p| here(p.home)).map(|p| (p, false)).chain(copy).collect()
@@ -161,4 +161,26 @@ fn drawn(slot: &Slot, seed: u64) -> Vec<f32> {
         }
     }
     host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use henge_spec::{Arch, TaskHead};
+
+    fn token_tables(model: &Model, stage: usize) -> Vec<bool> {
+        let place = Place { tensor: 0, tensors: 1, stage, stages: 2 };
+        of_stage(model, &place).into_iter().filter(|(p, _)| p.name == TOKEN_TABLE).map(|(_, copy)| copy).collect()
+    }
+
+    #[test]
+    fn the_last_stage_holds_a_copy_of_the_table_only_where_its_head_reads_it() {
+        let pretraining = Model { arch: Arch::Bert, ..Model::gpt(2, 32, 4, 16, 100) };
+        let tuned = |task| Model { task: Some(task), ..pretraining.clone() };
+        let untied = Model { tie_embeddings: false, ..pretraining.clone() };
+        assert_eq!((token_tables(&pretraining, 0), token_tables(&pretraining, 1)), (vec![false], vec![true]));
+        for model in [untied, tuned(TaskHead::Classes(3)), tuned(TaskHead::Choice(4)), tuned(TaskHead::Span)] {
+            assert_eq!((token_tables(&model, 0), token_tables(&model, 1)), (vec![false], vec![]), "{model:?}");
+        }
+    }
 }

@@ -122,6 +122,11 @@ impl Model {
         }
     }
 
+    /// Whether a head reads the token embedding table: a task's head reads none.
+    pub const fn head_is_tied(&self) -> bool {
+        self.tie_embeddings && self.task.is_none()
+    }
+
     /// Rows of the vocabulary table that tensor rank `rank` of `tensor` holds:
     /// `[start, end)` in the unpadded table. The table is cut as if padded up to a
     /// multiple of `128 * tensor` (1909.08053, section 3), so trailing ranks of a small

@@ -145,7 +145,7 @@ impl<'a, B: Backend> Executor<'a, B> {
     /// Both ends of the pipeline add first + last, in that order of ranks, so that the two
     /// copies of the tied table stay equal to the bit.
     fn sync_embedding(&mut self) -> Result<(), TrainError> {
-        if !self.stages.contexts[0].model.tie_embeddings {
+        if !self.stages.contexts[0].model.head_is_tied() {
             return Ok(());
         }
         let range = self

@@ -149,7 +149,7 @@ impl<B: Backend> Rank<'_, B> {
     /// If they are not, which is our own mistake.
     fn check_tied_copies(&self) -> Result<(), TrainError> {
         // Where both ends are one rank there is one table.
-        if !self.job.run.model.tie_embeddings || self.comm.grid().axes().pipeline == 1 {
+        if !self.job.run.model.head_is_tied() || self.comm.grid().axes().pipeline == 1 {
             return Ok(());
         }
         let mut seen = Checksum::new();

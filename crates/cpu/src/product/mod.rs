@@ -11,7 +11,8 @@
 //!   | next |   |                |  the next sliver is fetched meanwhile
 //! ```
 //!
-//! A task is some slivers of one columns block. Sums run in blocks of 512 terms, added in
+//! A task is some slivers of one columns block; where there is one sliver (decoding), its panels
+//! are dealt out and finished in a second round. Sums run in blocks of 512 terms, added in
 //! order, so results depend neither on the tasks nor on the threads.
 //!
 //! Rejected: the `gemm` crate for these (its packing of weights cannot be kept from one
@@ -39,6 +40,8 @@ pub const COLUMNS: usize = 512;
 const GROUP: usize = 4;
 /// Most slivers of a task.
 const SLIVERS: usize = 20;
+/// Tasks of each thread where there is one sliver.
+const SHARES: usize = 4;
 
 /// A packed right operand.
 #[derive(Clone, Copy)]
@@ -54,6 +57,8 @@ struct Grid {
     /// Rows of a task, whole slivers.
     block_rows: usize,
     row_blocks: usize,
+    /// Columns of a task, whole panels.
+    block_columns: usize,
     column_blocks: usize,
 }
 
@@ -78,7 +83,17 @@ impl Grid {
             if all < 4 * together * threads { fine } else { fine.next_multiple_of(together) }
         };
         let block_rows = of_task * level.tile_rows();
-        Self { rows, columns, block_rows, row_blocks: rows.div_ceil(block_rows), column_blocks }
+        let row_blocks = rows.div_ceil(block_rows);
+        Self { rows, columns, block_rows, row_blocks, block_columns: COLUMNS, column_blocks }
+    }
+
+    /// One sliver reads each panel once, so its time is that of reading them: panels are dealt
+    /// to the threads as evenly as they come.
+    fn of_sliver(level: Level, threads: usize, (rows, columns): (usize, usize)) -> Self {
+        let panels = columns.div_ceil(level.panel()).div_ceil(threads * SHARES);
+        let block_columns = (panels * level.panel()).min(COLUMNS);
+        let column_blocks = columns.div_ceil(block_columns);
+        Self { rows, columns, block_rows: rows, row_blocks: 1, block_columns, column_blocks }
     }
 
     fn tasks(&self) -> usize {
@@ -87,8 +102,8 @@ impl Grid {
 
     /// Tasks that follow each other share their columns.
     fn task(&self, task: usize) -> (Range<usize>, Range<usize>) {
-        let (row, column) = (task % self.row_blocks * self.block_rows, task / self.row_blocks * COLUMNS);
-        (row..(row + self.block_rows).min(self.rows), column..(column + COLUMNS).min(self.columns))
+        let (row, column) = (task % self.row_blocks * self.block_rows, task / self.row_blocks * self.block_columns);
+        (row..(row + self.block_rows).min(self.rows), column..(column + self.block_columns).min(self.columns))
     }
 }
 
@@ -107,18 +122,28 @@ pub fn product(level: Level, team: &Team, x: &[f32], b: Panels, y: &mut [f32], f
     let grid = Grid::new(level, team.threads(), (rows, columns), b.packing.blocks(), 1);
     let parts = Parts::of(y);
     let sweep = Sweep { level, b, c: &parts, c_stride: columns };
-    team.each(grid.tasks(), &|_, task| {
-        let (rows, columns) = grid.task(task);
+    let sum = |(rows, columns): (Range<usize>, Range<usize>)| {
         for block in 0..b.packing.blocks().max(1) {
             let old = if block == 0 { Old::Replaced } else { Old::Kept };
             product_block(&sweep, x, block, (rows.clone(), columns.clone()), old);
         }
+    };
+    let complete = |(rows, columns): (Range<usize>, Range<usize>)| {
         for row in rows {
             // SAFETY: tasks do not overlap.
             let piece = unsafe { parts.part(row * grid.columns + columns.start, columns.len()) };
             finish(row, columns.clone(), piece);
         }
-    });
+    };
+    if rows > level.tile_rows() {
+        return team.each(grid.tasks(), &|_, task| {
+            sum(grid.task(task));
+            complete(grid.task(task));
+        });
+    }
+    let shares = Grid::of_sliver(level, team.threads(), (rows, columns));
+    team.each(shares.tasks(), &|_, task| sum(shares.task(task)));
+    team.each(grid.tasks(), &|_, task| complete(grid.task(task)));
 }
 
 /// One depth block of a task of [`product`].

@@ -39,8 +39,9 @@ fn close(what: &str, got: &[f32], truth: &[(f64, f64)]) {
     }
 }
 
-const SHAPES: [(usize, usize, usize); 10] = [
+const SHAPES: [(usize, usize, usize); 11] = [
     (1, 1, 1),
+    (1, 1300, 600),
     (14, 32, 512),
     (15, 33, 513),
     (1, 70, 1100),
@@ -97,15 +98,18 @@ fn transposed_products_add() {
 
 #[test]
 fn each_piece_of_a_row_is_finished_once() {
-    let (m, n, depth) = (40, 1300, 520);
-    let (x, w) = (vec![1.0; m * depth], vec![1.0; n * depth]);
-    let (level, team) = (Level::detect(), Team::new(2));
-    let packing = Packing::new(level, depth, n);
-    let mut packed = vec![0.0; packing.len()];
-    pack_transposed(&team, packing, &w, &mut packed);
-    let mut y = vec![f32::NAN; m * n];
-    product(level, &team, &x, Panels { packing, values: &packed }, &mut y, &|row, columns, values| {
-        values.iter_mut().zip(columns).for_each(|(value, column)| *value += (row * n + column) as f32);
-    });
-    assert!(y.iter().enumerate().all(|(i, &value)| value == 520.0 + i as f32));
+    let (n, depth) = (1300, 520);
+    for m in [1, 14, 40] {
+        let (x, w) = (vec![1.0; m * depth], vec![1.0; n * depth]);
+        let (level, team) = (Level::detect(), Team::new(2));
+        let packing = Packing::new(level, depth, n);
+        let mut packed = vec![0.0; packing.len()];
+        pack_transposed(&team, packing, &w, &mut packed);
+        let mut y = vec![f32::NAN; m * n];
+        product(level, &team, &x, Panels { packing, values: &packed }, &mut y, &|row, columns, values| {
+            assert_eq!((columns.start % COLUMNS, columns.len()), (0, values.len()));
+            values.iter_mut().zip(columns).for_each(|(value, column)| *value += (row * n + column) as f32);
+        });
+        assert!(y.iter().enumerate().all(|(i, &value)| value == 520.0 + i as f32), "{m} rows");
+    }
 }

@@ -123,10 +123,17 @@ impl<'t> Packer<'t> {
         Ok(Encoded { sequences, target: Target::Class(choice.label) })
     }
 
-    /// A text alone: `[CLS] text [SEP]`, its end cut where it is too long.
-    pub fn single(&mut self, text: &str) -> Result<Sequence, EvalError> {
-        let mut ids = self.encode(text)?;
-        ids.truncate(self.length - 2);
+    /// A text alone: `[CLS] text [SEP]`; `place` names it in errors.
+    ///
+    /// # Errors
+    /// A text that is too long.
+    pub fn single(&mut self, place: &str, text: &str) -> Result<Sequence, EvalError> {
+        let ids = self.encode(text)?;
+        let (tokens, limit) = (ids.len() + 2, self.length);
+        if tokens > limit {
+            let (place, fix) = (place.to_string(), "shorten it, or give its parts one by one");
+            return Err(EvalError::TooLong { place, tokens, limit, fix });
+        }
         let tokens = [&[self.cls][..], &ids, &[self.sep]].concat();
         Ok(Sequence { types: vec![0; tokens.len()], tokens })
     }

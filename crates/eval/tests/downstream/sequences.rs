@@ -55,7 +55,7 @@ fn pairs_are_framed_and_cut_by_either_rule() {
 fn batches_are_padded_behind_their_sequences() {
     let tokenizer = letters();
     let mut packer = Packer::new(&tokenizer, 12, Truncation::LongestFirst).unwrap();
-    let sequences = [packer.single("a").unwrap(), packer.pair(&pair("a", "b c")).unwrap().sequences.remove(0)];
+    let sequences = [packer.single("text", "a").unwrap(), packer.pair(&pair("a", "b c")).unwrap().sequences.remove(0)];
     let padded = Padded::new(&sequences, None, packer.pad());
     assert_eq!(padded.tokens, ids("[a]...[a]bc]"));
     assert_eq!(padded.types, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]);

@@ -142,7 +142,7 @@ fn stage_parameters(work: &Workload) -> Vec<StageParameters> {
     let table = table(model, t);
     let last = stages.len() - 1;
     stages[0].ends += table + other_parameters(model);
-    if last > 0 || !model.tie_embeddings {
+    if model.task.is_none() && (last > 0 || !model.tie_embeddings) {
         stages[last].ends += table;
     }
     stages
@@ -186,7 +186,7 @@ fn reduction(work: &Workload, parameters: f64) -> f64 {
 }
 
 fn sync_embedding(work: &Workload) -> f64 {
-    if work.layout.pipeline == 1 || !work.model.tie_embeddings {
+    if work.layout.pipeline == 1 || !work.model.head_is_tied() {
         return 0.0;
     }
     let bytes = table(work.model, work.layout.tensor) * work.switches.precision.state().gradient_bytes();
